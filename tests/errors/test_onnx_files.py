@@ -79,8 +79,8 @@ def test_unreadable_file() -> None:
     ("data", "why"),
     [
         (b"", "it is empty"),
-        (b"PK\x03\x04" + bytes(60), "byte 2 starts a field of unknown kind 3 in a ModelProto"),
-        (b"# a script\n" * 40, "byte 0 starts a field of unknown kind 3 in a ModelProto"),
+        (b"PK\x0b" + bytes(60), "byte 2 starts a field of unknown kind 3 in a ModelProto"),
+        (b"#\0 a script\n" * 40, "byte 0 starts a field of unknown kind 3 in a ModelProto"),
         (b"\x00\x01", "byte 0 starts a field with the number 0 in a ModelProto"),
         (b"\x08\xff", "the ModelProto that ends at byte 2 ends within an integer at byte 1"),
         (

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,11 +18,12 @@ import pytest
 import tilewright
 from cli_models import invoke, save_affine, save_product, save_rows, save_slow_memory
 from tilewright.cli import bench as bench_module
-from tilewright.cli import guard, streams
+from tilewright.cli import guard, options, streams
 from tilewright.cli import peers as peers_module
 from tilewright.cli import run as run_module
+from tilewright.cli.durations import read_duration
 from tilewright.cli.entry import SUMMARIES
-from tilewright.cli.rounds import take_turns
+from tilewright.cli.rounds import count_together, take_turns
 from tilewright.plan.template import registered
 from tilewright.schedule.schedule import Schedule
 
@@ -53,6 +55,21 @@ def test_help_of_a_command_opens_with_its_summary_and_has_an_example(name: str) 
     assert outcome.code == 0
     assert outcome.out.splitlines()[2].strip() == SUMMARIES[name]
     assert re.search(rf"Examples:\n +tilewright {name}\b", outcome.out)
+
+
+def test_help_lists_what_options_take() -> None:
+    told = {name: " ".join(invoke(name, "--help").out.split()) for name in SUMMARIES}
+    with pytest.raises(tilewright.UserError) as target:
+        tilewright.Target.parse("no such machine")
+    targets = re.match("take one of (.*); with features: (.*)", str(target.value.fix))
+    assert targets is not None and set(re.findall(r"[\w-]+", options.TARGETS)) >= set(targets[1].split(", "))
+    with pytest.raises(tilewright.UserError) as off:
+        tilewright.compile(tilewright.parse("graph main(x: f32[2]) -> y:\n  y: f32[2] = neg(x)"), off="nothing")
+    assert off.value.fix == f"take some of {options.PASSES}"
+    for name in ("run", "compile", "bench", "profile", "show", "why"):
+        assert re.sub(r"\s", "", options.PASSES) in re.sub(r"\s", "", told[name]), name
+    for name in ("run", "compile", "show", "why"):
+        assert re.sub(r"\s", "", options.TARGETS) in re.sub(r"\s", "", told[name]), name
 
 
 def test_the_version() -> None:
@@ -107,7 +124,7 @@ def test_random_data_fills_what_is_missing_and_is_the_same_each_time(tmp_path: P
 
 def test_a_size_that_nobody_chose_is_told(tmp_path: Path) -> None:
     outcome = invoke("run", save_affine(tmp_path), "--random")
-    assert outcome.err == "note: n = 1: choose another size with --size n=32\n"
+    assert outcome.err == "note: n = 1: choose another size with --size n=2\n"
     assert re.search(r"^x +f32\[1, 3\] +random, seed 0$", outcome.out, re.MULTILINE)
 
 
@@ -159,14 +176,71 @@ def test_bench_measures_all_in_turns(tmp_path: Path) -> None:
     for program in record["programs"]:
         assert 0 < program["best_seconds"] <= program["median_seconds"] and program["compile_seconds"] > 0
         assert program.get("difference", 0) <= 1e-4
+        latency = program["latency_seconds"]
+        assert latency["p50"] == pytest.approx(program["median_seconds"])
+        assert program["best_seconds"] <= latency["p50"] <= latency["p90"] <= latency["p99"]
+
+
+def test_bench_counts_what_several_callers_get(tmp_path: Path) -> None:
+    words = ("--callers", "3", "--threads", "1", "--rounds", "2", "--warmup", "1")
+    outcome = invoke("bench", save_affine(tmp_path), "--size", "n=8", *words, "--json")
+    assert outcome.code == 0, outcome.err
+    record = json.loads(outcome.out)
+    assert record["callers"] == 3 and record["rounds"] == 2
+    ours = record["programs"][0]
+    for program in record["programs"]:
+        rate = program["inferences_per_second"]
+        assert 0 < rate <= program["best_inferences_per_second"] and program["calls"] >= 6
+        assert program["ratio"] == pytest.approx(ours["inferences_per_second"] / rate)
+    told = invoke("bench", save_affine(tmp_path), "--size", "n=8", "--vs", "none", *words).out
+    assert told.startswith("affine.onnx for native, up to 1 thread a call, 3 callers, 2 rounds\n")
+    heads = ["a", "call", "inferences/s", "best", "p50", "p90", "p99", "×", "ours", "calls", "differs", "by"]
+    assert told.splitlines()[2].split() == heads
+
+
+def test_each_caller_makes_calls_of_its_own_at_the_same_time() -> None:
+    made: dict[int, set[str]] = {0: set(), 1: set()}
+    both = threading.Barrier(2, timeout=30)
+
+    def call(n: int) -> None:
+        made[n].add(threading.current_thread().name)
+        if threading.current_thread() is not threading.main_thread():
+            both.wait()  # which a thread alone would not get past
+        time.sleep(0.03)
+
+    (timing,), rounds = count_together([[lambda: call(0), lambda: call(1)]], 1, 0.0, 0)
+    assert rounds == 1 and timing.calls >= 4 and timing.rate is not None
+    assert 0.03 <= timing.median < 1 and timing.rate <= 2 / 0.03
+    assert all(len(names) == 2 for names in made.values())  # the main thread, to warm up, and its own
+
+
+def test_warming_up_takes_as_many_calls_as_are_asked_for() -> None:
+    calls: list[str] = []
+    timings, _ = take_turns([lambda: calls.append("a") or time.sleep(0.03)], 1, 0.0, 5)
+    assert len(calls) == 7 and timings[0].calls == 1  # five to warm up, one before the turn, one that is timed
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5s", 5.0), ("5", 5.0), ("500ms", 0.5), (".5 s", 0.5), ("2m", 120.0), ("1h", 3600.0), ("0", 0.0)],
+)
+def test_durations_have_units(text: str, seconds: float) -> None:
+    assert read_duration(text, "--duration") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "5 days", "inf", "nan", "25h", "1e400"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(tilewright.UserError, match="cannot use --duration") as raised:
+        read_duration(text, "--duration")
+    assert raised.value.fix == "write --duration 5s, --duration 500ms or --duration 2m"
 
 
 def test_bench_prints_tables(tmp_path: Path) -> None:
     outcome = invoke("bench", save_affine(tmp_path), "--rounds", "1", "--vs", "none", "--threads", "2")
     title, calls, compiles = (part.splitlines() for part in outcome.out.split("\n\n"))
     assert title == ["affine.onnx for native, up to 2 threads, 1 round"]
-    assert calls[0].split() == ["a", "call", "median", "best", "×", "ours", "calls", "differs", "by"]
-    assert re.fullmatch(r"tilewright \S+ +[\d.]+ µs +[\d.]+ µs +1.00 +\d+", calls[1])
+    assert calls[0].split() == ["a", "call", "p50", "p90", "p99", "best", "×", "ours", "calls", "differs", "by"]
+    assert re.fullmatch(r"tilewright \S+( +[\d.]+ [µm]s){4} +1.00 +\d+", calls[1])
     assert re.fullmatch(r" +from the store +[\d.]+ ms", compiles[-1])
 
 

@@ -36,7 +36,7 @@ from tilewright.expr.dtypes import DType
 from tilewright.graph.evaluate import Symbols, evaluate
 from tilewright.graph.nodes import Module, Node
 from tilewright.graph.op import Op, TypeContext
-from tilewright.graph.symbolic import Call, Constant, If, Scan
+from tilewright.graph.symbolic import Call, Constant, If, Scan, While
 from tilewright.graph.widen import widen
 from tilewright.ops.checks import number
 from tilewright.ops.checks import wide as kept_in
@@ -149,7 +149,7 @@ class Rounding:
 
     def __call__(self, narrow: Node, node: Node, symbols: Symbols, inputs: Arrays, outputs: Arrays) -> Arrays:
         """The results of a node in f64 with the errors of the one that it was made of."""
-        if isinstance(narrow.attrs, Call | If | Scan):
+        if isinstance(narrow.attrs, Call | If | Scan | While):
             return outputs
         if isinstance(narrow.attrs, Constant):
             outputs = tuple([_in_f64(self.given(x)) for x in outputs])

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.analysis.rounding import unit_roundoff
+from tilewright.cli.steps import Steps
 from tilewright.expr import dtypes
 from tilewright.expr.meaning import widened
 
@@ -38,7 +39,7 @@ class Verdict:
     allowed: the `absolute` and the `relative` difference, that of the evaluator's result, which is computed in the
     model's own types, and the greatest relative one that is `allowed`. Infinite where types, shapes or special values
     differ. `decided` counts elements that only rounding decides, and which are not the exact ones; `elements` all of
-    them."""
+    them; `steps` says of quantised results how many differ by how many steps."""
 
     name: str
     absolute: float
@@ -48,6 +49,7 @@ class Verdict:
     agrees: bool
     decided: int = 0
     elements: int = 0
+    steps: Steps | None = None
 
 
 def relative_difference(found: Array, expected: Array) -> float:

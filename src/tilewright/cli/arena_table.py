@@ -24,7 +24,7 @@ ALIVE, DEAD = "█", "·"
 def read_sizes(words: Sequence[str]) -> dict[str, int]:
     """The sizes in the words of `--size`."""
     found: dict[str, int] = {}
-    for word in words:
+    for word in (part for each in words for part in each.split(",")):
         name, _, text = word.partition("=")
         if not name or not text.isascii() or not text.isdigit():
             raise UserError(f"cannot use --size {word}", why="it is no NAME=N", fix=f"write --size {name or 'n'}=32")
@@ -53,7 +53,8 @@ def arena_text(use: ArenaUse) -> str:
     fullest = alive.index(use.bound)
     scale = f"a column is {counted(step, 'kernel')} of {count}" if step > 1 else counted(count, "kernel")
     most = f"at most {size(use.bound)} are alive at once, in kernel {fullest}, {use.moments[fullest]}"
-    return f"{table(heads, rows, frozenset(heads[1:3]))}\n\n{whole}; {most} ({scale})"
+    spare = ("offset", "read last by", "made by")
+    return f"{table(heads, rows, frozenset(heads[1:3]), spare)}\n\n{whole}; {most} ({scale})"
 
 
 def _row(resident: Resident, moments: Sequence[str], step: int) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import options
+from tilewright.cli.fit import say
 from tilewright.cli.tables import counted, json_text, size, table
 from tilewright.report.errors import UserError
 from tilewright.report.printable import printable
@@ -62,10 +63,10 @@ def _list(store: Store, as_json: bool) -> int:
         rows: list[Json] = [{"key": e.key, "bytes": e.bytes, "used": e.used, "what": what} for e, what in told]
         print(json_text({"path": str(store.path), "bytes": held, "limit_bytes": store.limit_bytes, "entries": rows}))
         return 0
-    print(f"{printable(str(store.path))}: {_entries(len(entries))}, {size(held)} of at most {size(store.limit_bytes)}")
+    say(f"{printable(str(store.path))}: {_entries(len(entries))}, {size(held)} of at most {size(store.limit_bytes)}")
     if entries:
         cells = [(what, size(e.bytes), _age(now - e.used), e.key[:12]) for e, what in zip(entries, whats, strict=True)]
-        print(f"\n{table(('what', 'size', 'last used', 'key'), cells[::-1], frozenset(('size', 'last used')))}")
+        say(f"\n{table(('what', 'size', 'last used', 'key'), cells[::-1], frozenset(('size', 'last used')), ('key',))}")
     return 0
 
 
@@ -76,9 +77,9 @@ def _verify(store: Store, as_json: bool) -> int:
         print(json_text({"path": str(store.path), "checked": verdict.checked, "damaged": dict(verdict.damaged)}))
     else:
         read = f"{_entries(verdict.checked)} read, {len(verdict.damaged)} damaged and dropped"
-        print(f"{printable(str(store.path))}: {read}")
+        say(f"{printable(str(store.path))}: {read}")
         for key, fault in verdict.damaged.items():
-            print(f"  {key[:12]}  {printable(fault)}")
+            say(f"  {key[:12]}  {printable(fault)}")
     return 1 if verdict.damaged else 0
 
 
@@ -87,7 +88,7 @@ def _clear(store: Store, as_json: bool) -> int:
     if as_json:
         print(json_text({"path": str(store.path), "dropped": dropped, "bytes": held}))
     else:
-        print(f"{printable(str(store.path))}: {_entries(dropped)} dropped, {size(held)}")
+        say(f"{printable(str(store.path))}: {_entries(dropped)} dropped, {size(held)}")
     return 0
 
 

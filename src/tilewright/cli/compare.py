@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.analysis.rounding import Rounding, in_double
 from tilewright.cli.agreement import Verdict, judge
+from tilewright.cli.steps import count_steps, evaluate_with_steps
 from tilewright.compiler.pipeline import as_planned
 from tilewright.frontends.onnx.importer import read
-from tilewright.graph.evaluate import evaluate
 from tilewright.report.errors import RuntimeFault
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.subnormals import FLUSH
@@ -29,7 +30,7 @@ def compare(
     rounding may do is what it does to the graph that was compiled, in which factors may be rounded to bf16, and
     products made of others."""
     module = read(model, warn=False)
-    evaluated, exact = evaluate(module, feeds), in_double(module)(feeds)
+    (evaluated, steps), exact = evaluate_with_steps(module, feeds), in_double(module)(feeds)
     origin = executable.origin
     assert origin is not None, "models that are files have an origin"
     compiled = as_planned(origin)
@@ -49,4 +50,7 @@ def compare(
         ]
         if all(v.agrees for v in verdicts):
             break
-    return verdicts
+    return [
+        replace(v, steps=count_steps(outputs[v.name], exact[v.name], steps[v.name])) if v.name in steps else v
+        for v in verdicts
+    ]

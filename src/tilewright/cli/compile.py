@@ -10,6 +10,7 @@ import typer
 
 import tilewright as tw
 from tilewright.cli import options
+from tilewright.cli.fit import say
 from tilewright.cli.model import How, compile_model
 from tilewright.cli.saving import place_for
 from tilewright.cli.tables import counted, duration, json_text, size
@@ -31,7 +32,8 @@ Targets = Annotated[
     typer.Option(
         "--target",
         metavar="TARGET",
-        help="A machine to compile for; may be given again: the best that runs is taken. [default: native]",
+        help="A machine to compile for; may be given again: the best that runs is taken. "
+        f"{options.TARGETS}. [default: native]",
         show_default=False,
     ),
 ]
@@ -75,9 +77,9 @@ def compile(
         record |= {"bytes": taken, "compile_seconds": seconds}
         print(json_text(record))
         return 0
-    print(f"{printable(os.path.basename(model))} for {', '.join(names)}: compiled in {duration(seconds)}")
-    print(f"{printable(str(place))} holds {counted(len(made), 'program')}, {size(taken)}")
-    print(_called(made[0]))
+    say(f"{printable(os.path.basename(model))} for {', '.join(names)}: compiled in {duration(seconds)}")
+    say(f"{printable(str(place))} holds {counted(len(made), 'program')}, {size(taken)}")
+    say(_called(made[0]))
     return 0
 
 

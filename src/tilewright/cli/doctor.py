@@ -15,6 +15,7 @@ import typer
 
 from tilewright import __version__
 from tilewright.cli import options
+from tilewright.cli.fit import say
 from tilewright.cli.peers import find_version
 from tilewright.cli.tables import counted, json_text, size, table
 from tilewright.report import settings
@@ -56,7 +57,7 @@ def doctor(
     if as_json:
         print(json_text(_record(target, store, variables, problems)))
     else:
-        print(_report(target, store, variables, problems))
+        say(_report(target, store, variables, problems))
     return 1 if problems else 0
 
 
@@ -120,8 +121,9 @@ def _report(
     versions.insert(2, ("LLVM", llvm_version))
     parts.append(table(("package", "version"), versions))
     parts.append(_describe_store(store))
+    heads = ("variable", "value", "form", "meaning")
     rows = [(name, value or "(unset)", form, meaning) for name, value, form, meaning in variables]
-    parts.append(table(("variable", "value", "form", "meaning"), rows))
+    parts.append(table(heads, rows, spare=("form",), below="meaning", whole=frozenset(heads[:1])))
     parts.append(
         "\n\n".join(
             ["nothing is wrong"]

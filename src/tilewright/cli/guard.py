@@ -15,6 +15,7 @@ from typing import ParamSpec
 
 import typer
 
+from tilewright.cli.fit import columns, wrapped
 from tilewright.cli.streams import drop, end_lost_output, is_lost_output, tell
 from tilewright.report.errors import InternalError, RuntimeFault, TilewrightError
 from tilewright.report.printable import printable
@@ -50,7 +51,7 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
 
 def note(text: str) -> None:
     """A remark that is no part of the output, on stderr."""
-    print(f"note: {printable(text)}", file=sys.stderr)
+    print(wrapped(f"note: {printable(text)}", columns(sys.stderr)), file=sys.stderr)
 
 
 def _tell(error: TilewrightError) -> int:

@@ -21,14 +21,22 @@ Program = Callable[[Mapping[str, Array]], Sequence[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A runtime: the name of its package, and how it opens a model (path, threads) as a function of named arrays."""
+    """A runtime: the name of its package, and how it opens a model (path, threads) as a function of named arrays.
+    `open_callers` (path, threads, callers) gives one for each thread that calls, where they cannot share one."""
 
     name: str
     open: Callable[[str, int], Program]
+    open_callers: Callable[[str, int, int], Sequence[Program]] | None = None
 
     @property
     def is_installed(self) -> bool:
         return importlib.util.find_spec(self.name) is not None
+
+    def open_for(self, path: str, threads: int, callers: int) -> Sequence[Program]:
+        """A program for each of several threads that call at once."""
+        if callers > 1 and self.open_callers is not None:
+            return self.open_callers(path, threads, callers)
+        return [self.open(path, threads)] * callers
 
     @property
     def version(self) -> str:
@@ -55,18 +63,32 @@ def _open_onnxruntime(path: str, threads: int) -> Program:
 
 
 def _open_openvino(path: str, threads: int) -> Program:
+    return _openvino_requests(path, {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}, 1)[0]
+
+
+def _open_openvino_callers(path: str, threads: int, callers: int) -> Sequence[Program]:
+    """A request for each caller, and a stream of threads for each request."""
+    choices = {"INFERENCE_NUM_THREADS": threads * callers, "PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": callers}
+    return _openvino_requests(path, choices, callers)
+
+
+def _openvino_requests(path: str, choices: Mapping[str, object], count: int) -> list[Program]:
     import openvino
 
-    choices = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    request = openvino.Core().compile_model(path, "CPU", choices).create_infer_request()
+    model = openvino.Core().compile_model(path, "CPU", {**choices, "INFERENCE_PRECISION_HINT": "f32"})
 
-    def call(feeds: Mapping[str, Array]) -> Sequence[Array]:
-        return tuple(request.infer(feeds, share_inputs=True, share_outputs=True).to_tuple())
+    def program() -> Program:
+        request = model.create_infer_request()
 
-    return call
+        def call(feeds: Mapping[str, Array]) -> Sequence[Array]:
+            return tuple(request.infer(feeds, share_inputs=True, share_outputs=True).to_tuple())
+
+        return call
+
+    return [program() for _ in range(count)]
 
 
-PEERS = (Peer("onnxruntime", _open_onnxruntime), Peer("openvino", _open_openvino))
+PEERS = (Peer("onnxruntime", _open_onnxruntime), Peer("openvino", _open_openvino, _open_openvino_callers))
 
 
 def choose(words: str | None) -> tuple[list[Peer], list[str]]:

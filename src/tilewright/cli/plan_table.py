@@ -28,14 +28,18 @@ def plan_text(plan: PlanReport) -> str:
         for row in plan.kernels
         for c in (row.cost,)
     ]
+    spare = ("compute", "write", "read", "operators", "template")
     heads = ("kernel", "template", "read", "write", "compute", "predicted", "operators")
-    lines = [table(heads, rows, NUMBERS), f"all calls, on one core: {duration(plan.seconds)}"]
+    lines = [
+        table(heads, rows, NUMBERS, spare),
+        f"all calls, on one core: {duration(plan.seconds)}",
+    ]
     made = {row.kernels: row for row in plan.parts if row.points}
     if made:
         names = list(dict.fromkeys(name for row in made.values() for name, _ in row.alternatives))
         decided = [_decision(row, names) for row in made.values()]
         columns = ("points", "priced", "selected", *names, "kernels")
-        lines += ["", table(columns, decided, NUMBERS | frozenset(names))]
+        lines += ["", table(columns, decided, NUMBERS | frozenset(names), ("points", *reversed(names), "priced"))]
     return "\n".join(lines)
 
 

@@ -10,14 +10,18 @@ import typer
 
 from tilewright.cli import options
 from tilewright.cli.feeds import make_feeds
+from tilewright.cli.fit import say
 from tilewright.cli.guard import note
-from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, title
+from tilewright.cli.model import How, compile_model, count_threads, graph_of, tell_assumptions, title
 from tilewright.cli.saving import place_for, save_text
 from tilewright.cli.tables import counted, duration, json_text, table
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.progress import progress
 from tilewright.runtime.profile import Profile, SiteTime
 from tilewright.store import Json
+
+SPARE = ("predicted", "balance", "GB/s", "calls", "GFLOP/s", "roofline", "holds")
+"""Columns that a narrow terminal is spared, the first one first."""
 
 SOURCES = 2
 """The most operators of the model that a row names; of more, the number is shown."""
@@ -62,7 +66,7 @@ def profile(
     """
     place = None if trace is None else place_for(trace, "--trace", model, inputs)
     executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals, choices, strict))
-    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     with progress("measuring"):
         found = executable.profile(feeds.arrays, seconds=seconds)
@@ -77,7 +81,7 @@ def profile(
         record: dict[str, Json] = {"model": model, "sizes": dict(feeds.sizes)}
         print(json_text(record | found.record()))
     else:
-        print(f"{title(model, count_threads(threads))}\n\n{_report(found, calls)}")
+        say(f"{title(model, count_threads(threads))}\n\n{_report(found, calls)}")
     return 0
 
 
@@ -88,7 +92,7 @@ def _report(found: Profile, calls: bool) -> str:
     between = max(found.between, 0.0)
     lines.append(("between kernels", "", duration(between), _share(between / found.seconds), *[""] * 6))
     heads = ("kernel", "calls", "time", "share", "GFLOP/s", "GB/s", "roofline", "predicted", "balance", "holds")
-    shown = table(heads, lines, frozenset(heads[1:-1]))
+    shown = table(heads, lines, frozenset(heads[1:-1]), SPARE)
     whole = f"a call takes {duration(found.seconds)}, {duration(found.plain_seconds)} where nothing is noted"
     return f"{shown}\n\n{whole}; {counted(found.calls, 'call')} measured, up to {counted(found.threads, 'thread')}"
 

@@ -14,6 +14,7 @@ from tilewright.cli import options
 from tilewright.cli.agreement import Verdict
 from tilewright.cli.compare import compare as compare_outputs
 from tilewright.cli.feeds import Feeds, make_feeds
+from tilewright.cli.fit import say
 from tilewright.cli.guard import note
 from tilewright.cli.model import (
     How,
@@ -21,6 +22,7 @@ from tilewright.cli.model import (
     compile_model,
     count_threads,
     describe_compile,
+    graph_of,
     tell_assumptions,
     title,
 )
@@ -34,6 +36,8 @@ from tilewright.runtime.file import is_compiled
 from tilewright.store import Json
 
 Array = np.ndarray[Any, Any]
+
+OUTPUT_HEADS = ("output", "type", "min", "mean", "max", "values")
 
 SHOWN_VALUES = 6
 """How many elements of an output its row shows."""
@@ -75,7 +79,8 @@ def run(
     """Run a model once and print its outputs.
 
     Inputs come from files (NAME=@x.npy, @inputs.npz), from values on the command line, or are random. Random floats
-    are normal, random integers are 0 or 1. Sizes of dimensions that no input and no --size gives are 1.
+    are normal, random integers inside of what they index, otherwise 0 or 1. Sizes that no input and no --size gives are
+    chosen so that the model takes them, and told on stderr.
 
     \b
     Examples:
@@ -94,7 +99,7 @@ def run(
     place = None if save_output is None else place_for(save_output, "--save-output", model, inputs, ".npz")
     check_runnable(target)
     executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals, choices, strict))
-    feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random, seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)
     verdicts = _compare(model, executable, feeds, outputs) if compare else []
@@ -104,7 +109,7 @@ def run(
         print(json_text(_record(model, target, count, executable, feeds, seconds, outputs, verdicts)))
     else:
         ran = f"{describe_compile(executable, model)}, ran in {duration(seconds)}"
-        print(f"{title(model, count, target)}: {ran}\n\n{_report(executable, feeds, outputs, verdicts)}")
+        say(f"{title(model, count, target)}: {ran}\n\n{_report(executable, feeds, outputs, verdicts)}")
     if place is not None:
         _save(place, outputs, agrees)
     return 0 if agrees else 1
@@ -142,19 +147,22 @@ def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], ver
         array = outputs[port.name]
         least, mean, most = (number(x) for x in _statistics(array)) if array.size else ("", "", "")
         rows_.append((port.name, _type(port.dtype.name, array), least, mean, most, _values(array)))
-    parts.append(table(("output", "type", "min", "mean", "max", "values"), rows_, frozenset(("min", "mean", "max"))))
+    parts.append(table(OUTPUT_HEADS, rows_, frozenset(("min", "mean", "max")), ("mean", "values", "max", "min")))
     if verdicts:
         heads = ("against the exact result", "off by", "relative", "the evaluator", "allowed", "")
-        parts.append(table(heads, [_verdict(v) for v in verdicts], frozenset(heads[1:5])))
+        parts.append(table(heads, [_verdict(v) for v in verdicts], frozenset(heads[1:5]), heads[3:1:-1], ""))
     return "\n\n".join(parts)
 
 
 def _verdict(v: Verdict) -> tuple[str, ...]:
     """The row of an output."""
     said = "agrees" if v.agrees else "DIFFERS"
-    decided = f", rounding decides {v.decided} of {counted(v.elements, 'element')}" if v.decided else ""
+    if v.steps is not None:
+        said += f", {v.steps.told()}"
+    elif v.decided:
+        said += f", rounding decides {v.decided} of {counted(v.elements, 'element')}"
     numbers = [f"{x:.2g}" for x in (v.absolute, v.relative, v.evaluator, v.allowed)]
-    return (v.name, *numbers, f"{said}{decided}")
+    return (v.name, *numbers, said)
 
 
 def _type(dtype: str, array: Array) -> str:
@@ -214,5 +222,5 @@ def _record(
         "outputs": results,
     }
     if verdicts:
-        record["compare"] = [asdict(v) for v in verdicts]
+        record["compare"] = [asdict(v) | {"steps": v.steps and v.steps.record()} for v in verdicts]
     return record

@@ -10,6 +10,7 @@ import typer
 
 from tilewright.cli import options
 from tilewright.cli.arena_table import arena_record, arena_text, read_sizes
+from tilewright.cli.fit import fitted
 from tilewright.cli.highlight import highlight
 from tilewright.cli.model import How, compile_model
 from tilewright.cli.plan_table import plan_record, plan_text
@@ -33,10 +34,19 @@ ALONE = {
 
 StageName = Annotated[
     str | None,
-    typer.Option("--after", metavar="STAGE", help="The stage to show. [default: the last one before LLVM]"),
+    typer.Option(
+        "--after",
+        metavar="STAGE",
+        help="The stage to show, such as plan, schedule, bufferize or llvm; --stages lists all. [default: the last]",
+    ),
 ]
 KernelName = Annotated[
-    str | None, typer.Option("--kernel", metavar="K", help="Only this kernel, by its number or its name.")
+    str | None,
+    typer.Option(
+        "--kernel",
+        metavar="K",
+        help="Only this kernel, by its number or its name, such as 3 or dense1; --stages lists them.",
+    ),
 ]
 Stages = Annotated[bool, typer.Option("--stages", help="List the stages and the kernels instead.")]
 Plan = Annotated[
@@ -108,9 +118,9 @@ def show(
     chosen = read_sizes(sizes)
     executable = compile_model(model, target, threads, how)
     if stages:
-        text = "\n".join(["stages", *(f"  {name}" for name in executable.stages), "kernels", *_kernels(executable)])
+        text = fitted("\n".join(_stages_and_kernels(executable)))
     elif plan:
-        text = json.dumps(plan_record(executable.plan), indent=2) if as_json else plan_text(executable.plan)
+        text = json.dumps(plan_record(executable.plan), indent=2) if as_json else fitted(plan_text(executable.plan))
     elif memory:
         text = _memory(executable, chosen, as_json)
     else:
@@ -145,7 +155,11 @@ def _require_use(asked: Mapping[str, bool], text: bool, as_json: bool, measured:
 
 def _memory(executable: Executable, sizes: Mapping[str, int], as_json: bool) -> str:
     use = executable.arena(sizes, other=1)
-    return json.dumps(arena_record(use), indent=2) if as_json else arena_text(use)
+    return json.dumps(arena_record(use), indent=2) if as_json else fitted(arena_text(use))
+
+
+def _stages_and_kernels(executable: Executable) -> list[str]:
+    return ["stages", *(f"  {name}" for name in executable.stages), "kernels", *_kernels(executable)]
 
 
 def _kernels(executable: Executable) -> list[str]:

@@ -9,7 +9,8 @@ import typer
 
 from tilewright.cli import options
 from tilewright.cli.feeds import make_feeds
-from tilewright.cli.model import How, check_runnable, compile_model, tell_assumptions
+from tilewright.cli.fit import say
+from tilewright.cli.model import How, check_runnable, compile_model, graph_of, tell_assumptions
 from tilewright.cli.tables import duration, json_text, table
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.explain.why import KernelLine, explainer
@@ -72,7 +73,10 @@ def why(
     profile = _measure(executable, inputs, sizes, seed, seconds, target) if measure or inputs else None
     if name is not None:
         answer = asked.why(name, profile)
-        print(json_text(answer.record()) if as_json else printable(str(answer), lines=True))
+        if as_json:
+            print(json_text(answer.record()))
+        else:
+            say(printable(str(answer), lines=True))
         return 0
     lines = asked.lines(profile)
     print(json_text({"kernels": [line.record() for line in lines]}) if as_json else _table(lines))
@@ -83,7 +87,7 @@ def _measure(
     executable: Executable, inputs: Sequence[str], sizes: Sequence[str], seed: int, seconds: float, target: str
 ) -> Profile:
     check_runnable(target)
-    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     with progress("measuring"):
         return executable.profile(feeds.arrays, seconds=seconds)
@@ -104,4 +108,4 @@ def _table(lines: Sequence[KernelLine]) -> str:
         )
         for line in lines
     ]
-    return table(heads, rows, frozenset({"", "predicted", "measured"}))
+    return table(heads, rows, frozenset({"", "predicted", "measured"}), ("template",))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tilewright.core.forced import Forced
 from tilewright.loops.nodes import Function
 from tilewright.plan.attention.pieces import Pieces
-from tilewright.plan.attention.template import Attentions
+from tilewright.plan.attention.schedule import Attentions
 from tilewright.plan.decision import Decision, choice_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.schedule import Contractions

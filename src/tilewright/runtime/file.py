@@ -22,6 +22,7 @@ from tilewright.runtime.program import Program
 from tilewright.store import Damaged, digest
 from tilewright.store.files import check_place, replace_file
 from tilewright.store.frame import MAGIC, write_framed
+from tilewright.store.kinds import Kind, recognise
 from tilewright.target import Target
 from tilewright.target.host import Host, current_host
 
@@ -65,7 +66,8 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
 def _open(file: MappedPrograms) -> Bundle:
     fault = file.find_fault(KEY)
     if fault is not None:
-        raise _damaged(file.name, fault)
+        kind = None if file.is_framed else recognise(file.content)
+        raise _damaged(file.name, fault) if kind is None else _another(file.name, kind)
     try:
         return Bundle(file.payload)
     except Damaged as error:
@@ -110,6 +112,10 @@ def _lacking(target: Target, host: Host) -> str:
     if target.architecture != host.architecture:
         return f"the architecture {target.architecture}"
     return ", ".join(sorted(target.features - host.features)) or f"the system of {target.triple}"
+
+
+def _another(name: str, kind: Kind) -> Damaged:
+    return Damaged(f"cannot load {name}", why=f"it is {kind.name}", fix=kind.fix)
 
 
 def _damaged(name: str, why: str) -> Damaged:

@@ -11,7 +11,7 @@ import os
 from tilewright.report.arguments import path_of
 from tilewright.store.checksum import PendingChecksum
 from tilewright.store.files import map_file
-from tilewright.store.frame import FRAME_SIZE, find_fault
+from tilewright.store.frame import FRAME_SIZE, MAGIC, find_fault
 
 KIND = "compiled file"
 
@@ -23,8 +23,14 @@ class MappedPrograms:
     def __init__(self, name: str, content: memoryview, path: str | None = None) -> None:
         self.name = name
         self.path = path
+        self.content = content
         self._head, self.payload = content[:FRAME_SIZE], content[FRAME_SIZE:]
         self._pending = PendingChecksum(self.payload)
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether it begins as such a file does."""
+        return bytes(self.content[: len(MAGIC)]) == MAGIC
 
     def find_fault(self, key: str) -> str | None:
         """What is wrong with the file as one of this key, or None: only then may `payload` be used."""

@@ -42,6 +42,7 @@ from tilewright.frontends.onnx.tensors import (
 from tilewright.frontends.onnx.wire import OWN_FILE, damaged, skeleton
 from tilewright.report.errors import UserError
 from tilewright.store.files import MappedFile, map_file
+from tilewright.store.kinds import ONNX, recognise, wrong_kind
 from tilewright.store.pages import release
 
 if TYPE_CHECKING:
@@ -114,10 +115,14 @@ class ModelFile:
         self._limits = limits
         if not len(mapped.data):
             raise damaged(source, "it is empty")
-        stripped = skeleton(mapped.data, limits, source)
-        release(mapped.data)
+        try:
+            stripped = skeleton(mapped.data, limits, source)
+            release(mapped.data)
+            self.proto: ModelProto = _parse(stripped.data, source)
+        except UserError as error:
+            other = None if recognise(mapped.data) is ONNX else wrong_kind(error.what, source, mapped.data)
+            raise other or error from None
         self._payloads = stripped.payloads
-        self.proto: ModelProto = _parse(stripped.data, source)
         self.remarks = Remarks()
         check_format(self.proto, source, self.remarks)
         check_opset(self.proto, source, self.remarks)
@@ -203,7 +208,11 @@ class ModelFile:
             why = (
                 f"it needs bytes {place.offset} to {place.offset + nbytes} of {clip(place.location)}, which has {size}"
             )
-            raise bad_tensor("has its data past the end of the file", where, why)
+            what = "has its data past the end of the file"
+            kind = recognise(file.data)
+            if kind is not None:
+                raise bad_tensor(what, where, f"{why}: it is {kind.name}", kind.fix)
+            raise bad_tensor(what, where, why)
         return _Found(file, place.offset, element, shape, nbytes)
 
 

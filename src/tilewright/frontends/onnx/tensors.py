@@ -182,9 +182,9 @@ def check_count(tensor: TensorProto, element: Element, shape: tuple[int, ...], n
         raise bad_tensor("has data of the wrong length", where, why)
 
 
-def bad_tensor(problem: str, where: str, why: str) -> UserError:
-    """The error for a tensor that contradicts itself."""
-    return UserError(f"a tensor {problem}", where=where, why=why, fix=_FIX_EXPORT)
+def bad_tensor(problem: str, where: str, why: str, fix: str | None = None) -> UserError:
+    """The error for a tensor that contradicts itself, or its file."""
+    return UserError(f"a tensor {problem}", where=where, why=why, fix=fix or _FIX_EXPORT)
 
 
 def tensor_name(tensor: TensorProto, source: str) -> str:

@@ -1,4 +1,4 @@
-"""The schedule of attentions: scores of a block of rows lie in the near caches, and all that rows need is done to them.
+"""The template of attentions: scores of a block of rows lie in the near caches, and all that rows need is done to them.
 
     parallel for b, h:
       kp, vp = panels of the head's keys and values
@@ -15,20 +15,31 @@ in vectors, reductions are vectors of partial results, which are halved at the e
                                                                p4[r] = max(p[r, 0..4], p[r, 4..8]), p2 = …, t = …
 
 Rows side by side hide what a reduction of one waits for; of one alone several vectors do.
+
+The time is that of both products by their best tiles, of what is done to scores, and of panels of keys and values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from tilewright.analysis.sizes import LARGE, USUAL
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind, Store
-from tilewright.plan.attention.shape import Attention
+from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.price.contraction import RegisterTile
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
+from tilewright.plan.price.points import copy_cycles, transpose_cycles, vector_cycles
+from tilewright.plan.price.transfer import byte_cycles, fits
+from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import (
+    MANY,
     extent,
     hold_sums,
     is_bounded,
@@ -36,6 +47,7 @@ from tilewright.plan.tile.loops import (
     order_tile,
     ordered,
     panel_over_the_edge,
+    settle_edges,
     split_tile,
     write_out,
     write_out_terms,
@@ -43,6 +55,7 @@ from tilewright.plan.tile.loops import (
 from tilewright.plan.tile.packing import fill_panels, local_bytes, pack
 from tilewright.schedule.find import find_block, find_loop, stored_buffers, writers_of
 from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
@@ -62,37 +75,137 @@ class Choice:
     terms: tuple[int, int] = (1, 1)
 
 
-def apply_choice(s: Schedule, found: Attention, choice: Choice) -> Schedule:
-    """The steps that a choice stands for."""
-    batch = [v for v in s.get_loops(found.write) if v not in (found.row, found.column)]
-    s.reorder(*batch, found.row, found.column)
-    rows, _ = s.split(found.row, choice.rows, tail="shift" if choice.overlap else "mask")
-    tiles = ((found.first, choice.scores), (found.second, choice.sums))
-    panels = [pack(s, dot, dot.vector, dot.columns, tile.columns) for dot, tile in tiles]
-    _gather(s, found, rows, choice.together)
-    _place_operands(s, found, batch, rows, panels, choice.scores.lanes)
-    whole = set() if batch else {b.name for panel in panels for b in stored_buffers(find_block(s.func, panel))}
-    for name in [b.name for b in allocations(s.func.body) if b.scope is Scope.ARENA and b.name not in whole]:
-        s.compact(name)
-    for panel in panels:
-        fill_panels(s, panel, loops_of(s, panel, -3))
-    _tile(s, found.first, found.scores, choice.scores, choice.terms[0])
-    _tile(s, found.second, found.write, choice.sums, choice.terms[1])
-    for name in found.between:
-        _in_lanes(s, name, choice.scores.lanes, choice.chains)
-    for buffer in allocations(s.func.body):
-        if buffer.scope is Scope.ARENA and local_bytes(buffer) <= MOST_BYTES[Scope.STACK]:
-            s.set_scope(buffer.name, "stack" if local_bytes(buffer) > buffer.dtype.bytes else "register")
-    shared = batch if choice.overlap else [*batch, rows]
-    if shared:
-        s.parallel(ordered({v: extent(s, v) for v in shared})[0])
-    return s
+class Attentions(Template[Attention, Choice]):
+    """Two products with a softmax between them: scores are never all in memory."""
+
+    name = "attention"
+    choice = Choice
+    whole = True
+
+    def recognise(self, facts: Facts) -> Attention | None:
+        return recognise(facts)
+
+    def choices(self, shape: Attention, target: Target) -> Iterator[Choice]:
+        size, seen = shape.size, set()
+        chains = max(round(target.core.fma_latency / target.core.add_cycles) // 2, 1)
+        overlap = not size.any_rows and not _shares_rows(size, target)
+        for rows in _row_blocks(size, target):
+            tiles = best_tiles(size, rows, target)
+            if size.any_rows:
+                step = math.lcm(*(tile.rows for tile in tiles))
+                rows = -(-rows // step) * step
+            together = max(n for n in range(1, chains + 1) if rows % n == 0)
+            terms = written_out(tiles[0], target), written_out(tiles[1], target)
+            choice = Choice(*tiles, rows, overlap, together, chains, terms)
+            if choice not in seen:
+                seen.add(choice)
+                yield choice
+
+    def price(self, choice: Choice, shape: Attention, target: Target) -> float:
+        return seconds(shape.size, choice.scores, choice.sums, choice.rows, choice.together, target)
+
+    def apply(self, s: Schedule, shape: Attention, choice: Choice) -> Schedule:
+        found, s = shape, shape.begun.copy()
+        batch = [v for v in s.get_loops(found.write) if v not in (found.row, found.column)]
+        s.reorder(*batch, found.row, found.column)
+        rows, _ = s.split(found.row, choice.rows, tail="shift" if choice.overlap else "mask")
+        products = (
+            (found.first, found.scores, choice.scores, choice.terms[0]),
+            (found.second, found.write, choice.sums, choice.terms[1]),
+        )
+        panels = [pack(s, dot, dot.vector, dot.columns, tile.columns) for dot, _, tile, _ in products]
+        _gather(s, found, rows, choice.together)
+        _place_operands(s, found, batch, rows, panels, choice.scores.lanes)
+        whole = set() if batch else {b.name for panel in panels for b in stored_buffers(find_block(s.func, panel))}
+        for name in [b.name for b in allocations(s.func.body) if b.scope is Scope.ARENA and b.name not in whole]:
+            s.compact(name)
+        for panel in panels:
+            fill_panels(s, panel, loops_of(s, panel, -3))
+        for dot, write, tile, terms in products:
+            _tile(s, dot, write, tile, terms)
+        for name in found.between:
+            _in_lanes(s, name, choice.scores.lanes, choice.chains)
+        for buffer in allocations(s.func.body):
+            if buffer.scope is Scope.ARENA and local_bytes(buffer) <= MOST_BYTES[Scope.STACK]:
+                s.set_scope(buffer.name, "stack" if local_bytes(buffer) > buffer.dtype.bytes else "register")
+        shared = batch if choice.overlap else [*batch, rows]
+        if shared:
+            s.parallel(ordered({v: extent(s, v) for v in shared})[0])
+        return s
+
+
+def _row_blocks(size: Size, target: Target) -> Iterator[int]:
+    """The rows of blocks: of blocks of about equal size; few enough for threads to share where heads are few."""
+    if size.any_rows:
+        yield from range(1, 2 * target.vector_registers + 1)
+        return
+    most = max(-(-size.rows * size.heads // MANY), 1) if _shares_rows(size, target) else size.rows
+    yield from (rows for rows in range(1, most + 1) if rows == -(-size.rows // -(-size.rows // rows)))
+
+
+def _shares_rows(size: Size, target: Target) -> bool:
+    """Whether threads share the blocks of a head: heads are few, and each share takes longer than to hand it out."""
+    if size.heads >= MANY or size.any_rows:
+        return size.any_rows
+    tiles = best_tiles(size, size.rows, target)
+    return seconds(size, *tiles, size.rows, 1, target) > MANY * target.core.fork_seconds
+
+
+def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, together: int, target: Target) -> float:
+    """Seconds of one core, in blocks of so many rows, with register tiles for both products; so many rows are reduced
+    together. A dynamic number of rows is priced as many, and as usual ones."""
+    if size.any_rows:
+        usual, many = replace(size, rows=USUAL, any_rows=False), replace(size, rows=LARGE, any_rows=False)
+        found = [seconds(each, first, second, rows, together, target) for each in (usual, many)]
+        return (found[0] + found[1] * USUAL / LARGE) / 2
+    blocks = -(-size.rows // rows)
+    block = _product(size, size.scores, first, rows, target) + _product(size, size.sums, second, rows, target)
+    block += _between(size, first.lanes, rows, together, target)
+    return size.heads * (_panels(size, first.lanes, target) + blocks * block) / target.core.hertz
+
+
+@lru_cache(maxsize=1 << 10)
+def best_tiles(size: Size, rows: int, target: Target) -> tuple[RegisterTile, RegisterTile]:
+    """The register tiles that take the least time for blocks of so many rows."""
+    found = []
+    for sums in (size.scores, size.sums):
+        fitting = sorted(tiles(replace(sums, rows=rows), target), key=lambda t: -t.rows * t.vectors)
+        found.append(min(fitting, key=lambda t: _product(size, sums, t, rows, target)))
+    return found[0], found[1]
+
+
+def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Target) -> float:
+    """Cycles of a product of a block of rows. Of each panel, the first tile of rows reads it from where all panels of
+    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside their rows."""
+    panel = tile.columns * sums.terms * size.bytes
+    own = rows * sums.terms * size.bytes
+    near = fits(panel + tile.rows * sums.terms * size.bytes, target)
+    first, elements = max(size.level(rows, target), near), fits(own + panel, target)
+    return cycles(replace(sums, rows=rows, panel=near, first=first, elements=elements), tile, target)
+
+
+def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -> float:
+    """Cycles of what is done to the scores of a block, in the cache that keeps them. Vectors of partial results are
+    halved until one number is left, each time after the one before."""
+    core, level = target.core, size.level(rows, target)
+    each = vector_cycles(size.work, target, lanes) + size.reads * core.load_cycles + size.stores * core.store_cycles
+    moved = (
+        (size.reads + size.stores) * rows * size.keys * size.bytes * byte_cycles(level, target) if level > 1 else 0.0
+    )
+    halvings = (lanes - 1).bit_length() * size.reductions * -(-rows // together)
+    return max(rows * -(-size.keys // lanes) * each, moved) + halvings * core.fma_latency
+
+
+def _panels(size: Size, lanes: int, target: Target) -> float:
+    """Cycles to lay out the keys and the values of a head in panels."""
+    counts = zip((size.keys * size.depth, size.keys * size.columns), size.apart, strict=True)
+    return sum((transpose_cycles if apart else copy_cycles)(elements, lanes, target) for elements, apart in counts)
 
 
 def _gather(s: Schedule, found: Attention, rows: Var, together: int) -> None:
     """Everything is computed for a block of rows. Steps of rows that feed one map share its loop over rows, a few of
     them at a time, and so do reductions of what it stores."""
-    s.compute_at(found.dots[1], rows)
+    s.compute_at(found.second.block.name, rows)
     place: dict[str, Var] = {}
     for block in reversed(found.between):
         readers = s.get_consumers(block)
@@ -108,7 +221,7 @@ def _gather(s: Schedule, found: Attention, rows: Var, together: int) -> None:
         made = {place[p] for p in s.get_producers(block) if p in place}
         if len(made) == 1:
             s.reverse_compute_at(block, made.pop())
-    for block in (found.scores, found.dots[0]):
+    for block in (found.scores, found.first.block.name):
         s.compute_at(block, rows)
 
 
@@ -132,9 +245,7 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms
     write_out_terms(s, [term], tile, terms)
     along = {write: write_out(s, write, tiles, tile), dot: vectors}
     for name in (dot, *panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
-        block = find_block(s.func, name)
-        if block.reduce and block.where is not None:
-            s.pad(name)
+        settle_edges(s, found, tile, inner, lane, name, packed=True)
 
 
 def _in_lanes(s: Schedule, name: str, lanes: int, chains: int) -> None:

@@ -22,10 +22,12 @@ from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Load, Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.facts.windows import last_block
+from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.price.transfer import fits
 from tilewright.plan.tile.packing import only_store
-from tilewright.schedule.find import find_block, stored_buffers
+from tilewright.schedule.find import find_block, stored_buffers, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -87,11 +89,6 @@ class Attention:
     column: Var
     size: Size
 
-    @property
-    def dots(self) -> tuple[str, str]:
-        """The blocks of both products."""
-        return self.first.block.name, self.second.block.name
-
 
 def recognise(facts: Facts) -> Attention | None:
     """The attention of a kernel; None where it is none."""
@@ -126,9 +123,9 @@ def _product(s: Schedule, dot: str) -> Contraction | None:
     found = contraction_of(s.func, find_block(s.func, dot))
     if found is None:
         return None
-    rows = [b for b in blocks(s.func.body) if found.broadcast.buffer in stored_buffers(b) and _is_local_map(s, b)]
-    for block in rows:
-        if isinstance(only_store(s, block.name), Load) and s.get_consumers(block.name) == (dot,):
+    for block in writers_of(s.func, found.broadcast.buffer):
+        is_move = _is_local_map(s, block) and isinstance(only_store(s, block.name), Load)
+        if is_move and s.get_consumers(block.name) == (dot,):
             s.inline(block.name)
     return contraction_of(s.func, find_block(s.func, dot))
 
@@ -142,16 +139,11 @@ def _find(s: Schedule, first: Contraction | None, second: Contraction | None) ->
     between = _between(s, first, second)
     if between is None:
         return None
-    scores = _at_its_points(s, first)
-    if scores is None:
-        scores = s.cache_write(first.block.name)
-    else:
-        between.remove(scores)
-    if second.out in s.func.params:
-        results = [s.cache_write(second.block.name)]
-    else:
-        results = [b for b in s.get_consumers(second.block.name) if b not in between]
-    if len(results) != 1 or s.get_consumers(results[0]):
+    last = last_block(s.func, first.block, first.out)
+    scores: str = s.cache_write(first.block.name) if last is None else last.name
+    between = [block for block in between if block != scores]
+    results, _ = results_apart(s, second)
+    if len(results) != 1 or results[0] in between or s.get_consumers(results[0]):
         return None
     loops = _result_loops(s, second, results[0])
     if loops is None:
@@ -181,16 +173,6 @@ def _result_loops(s: Schedule, second: Contraction, write: str) -> tuple[Var, Va
     assert second.rows is not None
     row, column = (bound.get(read.indices[n]) for n in (second.rows, second.columns))
     return (row, column) if isinstance(row, Var) and isinstance(column, Var) else None
-
-
-def _at_its_points(s: Schedule, found: Contraction) -> str | None:
-    """The only reader of a product, where it is a map of each of its points."""
-    readers = s.get_consumers(found.block.name)
-    block = find_block(s.func, readers[0])
-    points = tuple(a.var for a in block.axes)
-    read = {ld.indices for ld in loads(block) if ld.buffer is found.out}
-    is_map = not block.reduce and isinstance(block.body, Store) and block.body.indices == points
-    return readers[0] if len(readers) == 1 and is_map and read == {points} else None
 
 
 def _measure(s: Schedule, first: Contraction, second: Contraction, scores: str, between: Sequence[str]) -> Size:

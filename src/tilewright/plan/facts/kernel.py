@@ -68,17 +68,8 @@ class Facts:
         found = find_windows(self.inlined, self.contraction)
         return found if found is not None or self.contraction is not None else find_pool(self.inlined_once)
 
-    def begin_windows(self) -> Schedule:
-        """The schedule whose first step made the function that `windows` was found in."""
-        assert self.windows is not None
-        if self.windows.products:
-            return self.begin_inlined()
+    def begin_inlined(self, **how: bool) -> Schedule:
+        """The schedule whose first step made `inlined` or, with once=True, `inlined_once`."""
         s = Schedule(self.function)
-        s.inline_all(once=True)
-        return s
-
-    def begin_inlined(self) -> Schedule:
-        """The schedule whose first step made `inlined`."""
-        s = Schedule(self.function)
-        s.inline_all()
+        s.inline_all(**how)
         return s

@@ -114,11 +114,6 @@ class Windows:
         """Positions of a window."""
         return self.rows.kernel * self.columns.kernel
 
-    @property
-    def dilated(self) -> bool:
-        """Whether the dilation is more than 1."""
-        return max(self.rows.dilation, self.columns.dilation) > 1
-
 
 def find_windows(function: Function, found: Contraction | None) -> Windows | None:
     """The only reduction of a function, everything inlined, as sums of products of an image and of weights that rows
@@ -246,7 +241,7 @@ def _is_copied(function: Function, source: Buffer) -> bool:
 
 
 def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
-    """The last block that the result reaches: the only one that reads it, element by element."""
+    """The last block that the result of a block reaches: the only one that reads it, element by element."""
     if out.scope is Scope.ARGUMENT:
         return block
     readers = [b for b in blocks(function.body) if any(ld.buffer is out for ld in loads(b)) and b is not block]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from tilewright.analysis.sizes import known
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Select
-from tilewright.loops.edit import loads, loops_around
+from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Store
 from tilewright.ops.winograd import edge_of, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
@@ -36,6 +36,7 @@ from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors, inside
+from tilewright.plan.tile.packing import keep_near
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -171,8 +172,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
         channel = s.get_loops("winograd_rows")[-4] if choice.together else c
         s.compute_at("winograd_pad", channel if choice.padded_once else i)
         for buffer in ("half", "padded"):
-            s.compact(buffer)
-            s.set_scope(buffer, "stack")
+            keep_near(s, buffer)
         row, column = s.get_loops("winograd_rows")[-2:]
         wo, wi = in_vectors(s, column, choice.lanes)
         s.reorder(wo, row, wi)
@@ -230,7 +230,7 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         rows, a = s.split(h, shape.size, tail="mask")
         s.reorder(vectors, rows, o, a, loops[-1])
         s.compute_at("winograd_tiles", rows)
-        s.compact("whole")
+        keep_near(s, "whole")
         *_, a, t, b, lane = s.get_loops("winograd_tiles")
         s.reorder(t, a, b, lane)
         s.vectorize(lane)
@@ -240,24 +240,17 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         s.reorder(q, a)
         s.vectorize(lane)
         s.unroll(a)
-        s.compact("half")
-        for buffer in ("half", "whole"):
-            s.set_scope(buffer, "stack")
+        keep_near(s, "half")
         store_transposed(s, block, rows, choice.lanes)
         return s
 
 
 def _with_epilogue(s: Schedule) -> str:
     """Inlines the output into what follows it, and so on to the end; returns the last block's name."""
-    pending, last = ["winograd_output"], "winograd_output"
-    while pending:
-        block = pending.pop(0)
-        readers = s.get_consumers(block)
-        if readers:
-            s.inline(block)
-            pending += [r for r in readers if r not in pending]
-        else:
-            last = block
+    stages = ("winograd_columns", "winograd_tiles")
+    *others, last = [block.name for block in blocks(s.func.body) if block.name not in stages]
+    for block in others:
+        s.inline(block)
     return last
 
 

@@ -28,14 +28,19 @@ from math import isqrt
 
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
+from tilewright.plan.price.transfer import byte_cycles
 from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
-from tilewright.plan.window.columns import WRITTEN_OUT
-from tilewright.plan.window.family import Tile, WindowTemplate, even_sizes, kernel_seconds, vector_bytes
-from tilewright.plan.window.steps import (
+from tilewright.plan.window.family import (
+    WRITTEN_OUT,
+    Tile,
+    WindowTemplate,
     edges_alone,
+    even_sizes,
     final_block,
+    kernel_seconds,
     place,
     read_by,
+    vector_bytes,
     window_loops,
     write_out,
 )
@@ -105,7 +110,7 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
             spills=w.rows.kernel * max((met + c.columns) * c.vectors - target.vector_registers, 0) / 2,
             aligned=True,
             branches=0 if c.edges else w.rows.kernel,
-            waits=max(_from_caches(w, c, met, target) * target.core.ghz - arithmetic, 0.0),
+            waits=max(_from_caches(w, c, met, target) - arithmetic, 0.0),
         )
         return kernel_seconds(w, tile, target)
 
@@ -114,21 +119,26 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
         last = final_block(s, w)
         made, last = (last, str(s.cache_write(last))) if c.in_pairs else ("", last)
         pad = str(s.unite(w.source.name)) if w.padded else ""
-        loops = _tiles(s, w, c, last)
+        shared, rows, columns, tile = _tiles(s, w, c, last)
         for block in (made, w.block) if made else (w.block,):
-            s.compute_at(block, loops.tile)
-        rows = _sum(s, w, c, loops.tile)
+            s.compute_at(block, tile)
+        positions = _sum(s, w, c, tile)
         if made:
-            _in_pairs(s, w, c, made, loops.tile)
-        write_out(s, last, loops.tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
+            _in_pairs(s, w, c, made, tile)
+        write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
         if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
-            row = rows[-1] if rows else loops.tile
+            row = [tile, *positions][-1]
             s.compute_at(pad, row)
             place(s, pad)
             write_out(s, pad, row, _lane(s, pad, c))
             s.guard(pad)
-            _edges(s, w, c, loops, pad)
-        s.parallel(loops.shared)
+            if (
+                extent(s, columns) > 1 and w.channels % c.lanes == 0
+            ):  # with masks, it would be one more copy of its code
+                edges_alone(s, columns)
+            if c.edges and shared is not rows and extent(s, rows) == w.rows.size:
+                cut_at(s, rows, _rows_without_padding(s, w, pad))
+        s.parallel(shared)
         return s
 
 
@@ -155,34 +165,23 @@ def _block(w: Windows, width: int) -> int:
 
 
 def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
-    """Nanoseconds to load the input of a tile from the second cache, or from the one behind it; 0 if the first keeps
-    it. Lines far from each other arrive at half the rate of contiguous ones. With the loop over channels inside, the
+    """Cycles to load the input of a tile from the second cache, or from the one behind it; 0 if the first keeps it.
+    Lines far from each other arrive at half the rate of contiguous ones. With the loop over channels inside, the
     weights are loaded, too."""
     first, second = target.caches[:2]
-    column = w.channels * w.out.dtype.bytes
-    if c.order is Order.CHANNELS and w.rows.kernel * met < first.room(column):
+    column, vectors = w.channels * w.out.dtype.bytes, w.rows.kernel * met * c.vectors
+    if c.order is Order.ROWS:
+        return (vectors + w.terms * c.vectors) * vector_bytes(target) * byte_cycles(2, target)
+    if vectors < first.room(column) * c.vectors:
         return 0.0
     image = w.rows.size * w.columns.size * (1 + w.rows.stride * w.columns.stride) * column
-    rate = target.peaks.cache_gbs[1 if image <= second.bytes else min(2, len(target.caches) - 1)]
-    bytes_met = w.rows.kernel * met * c.vectors * vector_bytes(target)
-    if c.order is Order.CHANNELS:
-        return 2 * bytes_met / rate
-    return (bytes_met + w.terms * c.vectors * vector_bytes(target)) / target.peaks.cache_gbs[1]
+    level = 2 if image <= second.bytes else min(3, len(target.caches))
+    return 2 * vectors * vector_bytes(target) * byte_cycles(level, target)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops:
-    """The loops over tiles: the parallel one, those over `rows` and over the `columns` of tiles, and the innermost. An
-    iteration of the innermost computes a tile."""
-
-    shared: Var
-    rows: Var
-    columns: Var
-    tile: Var
-
-
-def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> _Loops:
-    """Tiles the nest that stores the result. Threads share channels or images or, if both are few, blocks of rows."""
+def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[Var, Var, Var, Var]:
+    """Tiles the nest that stores the result. Threads share channels or images or, if both are few, blocks of rows.
+    Returns the loops over tiles: the parallel one, those over rows and over columns, and the innermost."""
     width = c.vectors * c.lanes
     channels, lane = s.split(loop_of(s, block, -1), width, **({"tail": "mask"} if w.channels % width else {}))
     row, column = (loop_of(s, block, side.axis) for side in (w.rows, w.columns))
@@ -190,13 +189,13 @@ def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> _Loops
     columns, column = s.split(column, c.columns, tail="shift")
     if c.order is Order.ROWS:
         s.reorder(*others, row, columns, channels, column, lane)
-        return _Loops(row, row, columns, channels)
+        return row, row, columns, channels
     around = sorted([channels, *others], key=lambda v: -extent(s, v))
     if c.block:
         some, row = s.split(row, c.block)
         around = [some, *around]
     s.reorder(*around, row, columns, column, lane)
-    return _Loops(around[0], row, columns, columns)
+    return around[0], row, columns, columns
 
 
 def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]:
@@ -229,13 +228,9 @@ def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles:
     s.unroll(pairs)
 
 
-def _edges(s: Schedule, w: Windows, c: ChannelsLastChoice, loops: _Loops, pad: str) -> None:
-    """Gives tiles at the edges of the image loops of their own, so that those between read no padding. With masks, each
-    edge would be one more copy of the tile's code: there tiles test which of their columns are padding."""
+def _rows_without_padding(s: Schedule, w: Windows, pad: str) -> tuple[int, ...]:
+    """The first row whose window meets no padding, and the first one behind for which it does; none where all do."""
     found = find_block(s.func, pad)
     first, end = inside(found.where, found.spatial[w.rows.dimension].var)
     first, end = -(-first // w.rows.stride), (end - w.rows.reach(1)) // w.rows.stride + 1
-    if extent(s, loops.columns) > 1 and w.channels % c.lanes == 0:
-        edges_alone(s, loops.columns)
-    if c.edges and loops.shared is not loops.rows and extent(s, loops.rows) == w.rows.size and first < end:
-        cut_at(s, loops.rows, (first, end))
+    return (first, end) if first < end else ()

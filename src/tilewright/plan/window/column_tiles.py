@@ -32,12 +32,13 @@ from tilewright.analysis.sizes import LARGE
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import between, cut_at, extent, inside, loop_of, loops_of
-from tilewright.plan.window.steps import (
+from tilewright.plan.tile.loops import between, cut_at, extent, hold_sums, in_vectors, inside, loop_of, loops_of
+from tilewright.plan.window.family import (
+    Lanes,
     edges_alone,
     final_block,
     hold,
-    lay_in_vectors,
+    lay_in_lanes,
     padded_rows,
     place,
     read_by,
@@ -118,15 +119,12 @@ def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
         s.compute_at(block, tiles[-1])
     _sum_rows(s, w, c.lanes, tiles[-1], c.unrolled, by_rows=c.held is Held.TILE)
     if whole is not None:  # the epilogue of rows shorter than a vector, on whole vectors
-        write_out(s, whole, tiles[-1], lay_in_vectors(s, whole, c.lanes))
+        write_out(s, whole, tiles[-1], lay_in_lanes(s, whole, Lanes(c.lanes, c.lanes)))
     if copy:
         s.compute_at(copy, shared[-1] if shared and c.held is Held.CHANNEL else tiles[0])
         _copy(s, w, c, pad, copy)
     elif pad:
-        hold(s, pad, tiles[-1] if c.held is Held.TILE else window_loops(s, w)[2][0], c.lanes)
-        if w.padded:
-            s.guard(pad)
-            cut_at(s, loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
+        hold(s, w, pad, tiles[-1] if c.held is Held.TILE else window_loops(s, w)[2][0], c.rows, c.lanes)
     _store(s, last, c)
     if c.epilogue:  # a channel as one row: vectors continue across the ends of the image's rows
         places = s.fuse(loop_of(s, w.last, -2), loop_of(s, w.last, -1))
@@ -165,9 +163,9 @@ def _sum_rows(s: Schedule, w: Windows, lanes: int, tile: Var, unrolled: bool, *,
     loaded once for all rows of the tile. If those rows are held in registers, sums run `by_rows`, one after the
     other."""
     row, (single, rows, columns) = loop_of(s, w.block, -2), window_loops(s, w)
-    lane = lay_in_vectors(s, w.block, lanes, fill=w.products)
     rows = rows if by_rows else _by_strides(s, rows, w.rows.stride)
-    s.reorder(*single, *((row, *rows, *columns) if by_rows else (*columns, *rows, row)), lane)
+    sums = [*single, *((row, *rows, *columns) if by_rows else (*columns, *rows, row))]
+    lane = lay_in_lanes(s, w.block, Lanes(lanes, lanes), sums, fill=w.products)
     write_out(s, w.block, tile, lane, kept=() if unrolled else columns)
 
 
@@ -183,22 +181,18 @@ def _epilogue_later(s: Schedule, w: Windows, sums: str) -> None:
     """The epilogue runs over a channel, whose sums are on the stack."""
     outer = _planes(s, w, sums)[0]
     s.reorder(outer, *(v for v in s.get_loops(sums) if v is not outer))
-    s.reverse_compute_at(w.last, outer)
-    s.compact(w.out.name)
-    s.set_scope(w.out.name, Scope.STACK.value)
+    hold_sums(s, w.out.name, [w.last], outer, "stack")
 
 
 def _store(s: Schedule, block: str, c: ColumnsChoice) -> None:
     """The last block of a tile, unrolled, in vectors along the columns. A row shorter than a vector is stored masked or
     in parts that overlap."""
     row, lane = loop_of(s, block, -2), loop_of(s, block, -1)
-    lanes, columns = c.lanes, extent(s, lane)
-    while lanes > columns:
-        lanes //= 2
-    if c.masked and lanes < columns < c.lanes:
+    columns = extent(s, lane)
+    if c.masked and columns < c.lanes and columns.bit_count() > 1:  # a power of two fills a shorter vector
         _, lane = s.split(lane, c.lanes, tail="mask")
-    elif lanes < columns:
-        vectors, lane = s.split(lane, lanes, tail="shift")
+    else:
+        vectors, lane = in_vectors(s, lane, c.lanes)
         s.unroll(vectors)
     s.vectorize(lane)
     s.unroll(row)

@@ -9,6 +9,7 @@ from tilewright.analysis.sizes import known
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic
 from tilewright.plan.window.family import (
+    WRITTEN_OUT,
     Tile,
     WindowTemplate,
     copied_cycles,
@@ -21,10 +22,6 @@ from tilewright.plan.window.family import (
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import MOST_BYTES, Scope
-
-WRITTEN_OUT = 128
-"""The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
-save."""
 
 
 class Columns(WindowTemplate[ColumnsChoice]):
@@ -46,42 +43,35 @@ class Columns(WindowTemplate[ColumnsChoice]):
     def price(self, choice: ColumnsChoice, shape: Windows, target: Target) -> float:
         """Copies, tiles, and an epilogue that runs after them."""
         w, c = shape, choice
-        planes, tall, wide = w.images * w.channels, -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
-        met, columns = w.rows.met(c.rows), w.columns.reach(w.columns.size)
-        weights, full = w.terms if w.products else 0, target.lanes(w.out.dtype)
-        further, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
+        tile = _tile(w, c, 1 if c.deinterleaved else w.columns.stride)
+        further, room = 0.0, 0
         if c.held.is_copied:
-            by_tiles = c.held is Held.ROW_OF_TILES
-            high = w.rows.reach(c.rows if by_tiles else w.rows.size)
+            full, columns = target.lanes(w.out.dtype), w.columns.reach(w.columns.size)
+            high = w.rows.reach(c.rows if c.held is Held.ROW_OF_TILES else w.rows.size)
             room = high * (columns + full) * w.source.dtype.bytes
-            copies = high * (tall if by_tiles else 1) * -(-columns // full)
-            further += copied_cycles(copies, 2.0 * c.deinterleaved, room, target)
+            times = -(-w.rows.size // c.rows) if c.held is Held.ROW_OF_TILES else 1
+            further += copied_cycles(high * times * -(-columns // full), 2.0 * c.deinterleaved, room, target)
         if c.held is Held.TILE:
-            loads = float(w.rows.reach(c.rows) * -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes))
-            shuffles = float(met * (w.columns.kernel - (w.columns.stride == 1)))
-            beyond = max(loads + c.rows + weights - target.vector_registers, 0.0)
+            loads = w.rows.reach(c.rows) * -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes)
+            shuffles = w.rows.met(c.rows) * (w.columns.kernel - (w.columns.stride == 1))
+            beyond = max(loads + c.rows + tile.weights - target.vector_registers, 0.0)
             spills = beyond * min(beyond / target.vector_registers, 1.0)  # most of few are loaded when they are needed
-        elif not c.deinterleaved:
-            loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
+            tile = replace(tile, loads=loads, shuffles=shuffles, spills=spills)
         if c.epilogue:
             each = load_cycles(target) + target.core.store_cycles + epilogue_cycles(w, c.epilogue, target)
             size = w.rows.size * w.columns.size
             to_stack = 2 * stack_cycles(size * w.out.dtype.bytes, target, stores=True)
             further += -(-size // (c.epilogue * c.lanes)) * c.epilogue * max(each, to_stack)
-        tile = Tile(
-            count=tall * wide * planes,
-            terms=c.rows * w.terms * _inside(w, c),
-            loads=loads,
-            weights=weights,
-            shuffles=shuffles,
+        tile = replace(
+            tile,
+            terms=tile.terms * _inside(w, c),
             stores=c.rows * (1 if c.masked or c.lanes <= w.columns.size else 2),
             epilogues=0 if c.epilogue else c.rows,
-            spills=spills,
-            filled=loads if w.padded and not w.products and not c.held.is_copied else 0.0,
-            branches=0 if c.unrolled else w.columns.kernel * (2 if c.held is Held.COLUMN else 1),
-            waits=loads * stack_cycles(room, target),
+            filled=tile.loads if w.padded and not w.products and not c.held.is_copied else 0.0,
+            branches=tile.branches * (2 if c.held is Held.COLUMN else 1),
+            waits=tile.loads * stack_cycles(room, target),
         )
-        return kernel_seconds(w, tile, target, _late(w, c, target), further * planes)
+        return kernel_seconds(w, tile, target, _late(w, c, target), further * w.images * w.channels)
 
     def apply(self, s: Schedule, shape: Windows, choice: ColumnsChoice) -> Schedule:
         return apply_columns(s, shape, choice)
@@ -105,22 +95,26 @@ class DynamicWindows(WindowTemplate[DynamicChoice]):
             yield DynamicChoice(rows, target.lanes(shape.out.dtype), unrolled)
 
     def price(self, choice: DynamicChoice, shape: Windows, target: Target) -> float:
-        w, c = shape, choice
-        loads = w.rows.met(c.rows) * w.columns.kernel
-        tile = Tile(
-            count=-(-w.rows.size // c.rows) * -(-w.columns.size // c.lanes) * w.images * w.channels,
-            terms=c.rows * w.terms,
-            loads=loads * w.columns.stride,
-            weights=w.terms if w.products else 0,
-            shuffles=loads * (w.columns.stride - 1),
-            stores=c.rows,
-            epilogues=c.rows,
-            branches=0 if c.unrolled else w.columns.kernel,
-        )
-        return kernel_seconds(w, tile, target, late=1.0)
+        return kernel_seconds(shape, _tile(shape, choice, shape.columns.stride), target, late=1.0)
 
     def apply(self, s: Schedule, shape: Windows, choice: DynamicChoice) -> Schedule:
         return apply_dynamic(s, shape, choice)
+
+
+def _tile(w: Windows, c: ColumnsChoice | DynamicChoice, stride: int) -> Tile:
+    """A tile that loads a vector for each row that it reads and each column of the kernel. Where columns are a `stride`
+    apart, it loads as many vectors, and shuffles the columns out of these."""
+    loads = w.rows.met(c.rows) * w.columns.kernel
+    return Tile(
+        count=-(-w.rows.size // c.rows) * -(-w.columns.size // c.lanes) * w.images * w.channels,
+        terms=c.rows * w.terms,
+        loads=loads * stride,
+        weights=w.terms if w.products else 0,
+        shuffles=loads * (stride - 1),
+        stores=c.rows,
+        epilogues=c.rows,
+        branches=0 if c.unrolled else w.columns.kernel,
+    )
 
 
 def _widths(w: Windows, target: Target) -> Iterator[int]:
@@ -145,8 +139,8 @@ def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
     if held is Held.TILE:
         vectors = -(-w.columns.reach(min(lanes, w.columns.size)) // lanes)
         live = (w.terms if w.products else 0) + w.rows.kernel * vectors + 2
-        near = not w.dilated and max(w.rows.stride, w.columns.stride) <= 2 and target.has_masks
-        near = near and (w.products or w.columns.size >= lanes)
+        near = w.rows.dilation == w.columns.dilation == 1 and max(w.rows.stride, w.columns.stride) <= 2
+        near = near and target.has_masks and (w.products or w.columns.size >= lanes)
         past = (w.columns.size - lanes) * w.columns.stride + vectors * lanes > known(
             w.source.shape[w.columns.dimension]
         )

@@ -1,20 +1,47 @@
-"""What all templates of windows share: which kernels they get, the record of a tile, and its price.
+"""What all templates of windows share: which kernels they get, the record of a tile, its price, and its steps.
 
 a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum; then its epilogue
 an image      read once and stored once, before tiles run or, if it is prefetched, while they run
+
+Steps know blocks by name, and a tile by the loop that an iteration of is one:
+
+final_block, padded_rows         the blocks that a tile ends and begins with
+window_loops, trim_rows          the loops over a window
+place, relayout, lay_in_lanes    where a block stores what it makes, and in which order
+hold                             what a tile reads of rows, in registers
+write_out                        the loops of a tile unrolled around a vector
+edges_alone                      loops of their own for tiles at the edges of an image
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 
+from tilewright.expr.nodes import Var
+from tilewright.expr.variables import variables_of
+from tilewright.loops.edit import loads
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.facts.windows import Windows
+from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.template import ChoiceT, Template
+from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
+from tilewright.plan.tile.packing import lay_out
+from tilewright.schedule.find import find_block, find_buffer, stored_buffers
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import Refused
 from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+WRITTEN_OUT = 128
+"""The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
+save."""
+
+Layout = Callable[[list[str]], Sequence[str]]
+"""The dimensions of a layout, in terms of the names of a buffer's dimensions."""
 
 
 class WindowTemplate(Template[Windows, ChoiceT]):
@@ -28,7 +55,8 @@ class WindowTemplate(Template[Windows, ChoiceT]):
         return facts.windows if facts.windows is not None and self.fits(facts.windows) else None
 
     def begin(self, facts: Facts) -> Schedule:
-        return facts.begin_windows()
+        assert facts.windows is not None
+        return facts.begin_inlined() if facts.windows.products else facts.begin_inlined(once=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +150,126 @@ def stack_cycles(room: int, target: Target, stores: bool = False) -> float:
 def even_sizes(extent: int, most: int) -> list[int]:
     """Sizes of tiles, at most `most`: for each number of tiles, the smallest size with which they cover the extent."""
     return [size for size in range(min(most, extent), 0, -1) if size == -(-extent // -(-extent // size))]
+
+
+def final_block(s: Schedule, w: Windows) -> str:
+    """The block that tiles end in: of a kernel that stores its sums as they are, a new one that does."""
+    return str(s.cache_write(w.block)) if w.out.scope is Scope.ARGUMENT else w.last
+
+
+def padded_rows(s: Schedule, w: Windows) -> str:
+    """The only block that makes the rows that windows read: padding and image or, without padding, a copy."""
+    return str(s.unite(w.source.name) if w.padded else s.cache_read(w.block, w.source.name))
+
+
+def window_loops(s: Schedule, w: Windows) -> tuple[list[Var], list[Var], list[Var]]:
+    """The loops over a window: those of one iteration, those over its rows, those over its columns."""
+    block = find_block(s.func, w.block)
+    used = () if w.columns.term is None else variables_of(block.axes[w.columns.term].binding)
+    loops = [v for axis in block.reduce for v in s.get_loops(w.block) if v in variables_of(axis.binding)]
+    columns = [v for v in loops if v in used]
+    single = [v for v in loops if v not in columns and extent(s, v) == 1]
+    return single, [v for v in loops if v not in (*single, *columns)], columns
+
+
+def trim_rows(s: Schedule, w: Windows) -> None:
+    """Leaves rows of zeros out of sums, where all weights are finite: a tile that is the whole image knows the place of
+    each. There are none where something else is around the image."""
+    for loop in window_loops(s, w)[1] if w.finite else ():
+        with suppress(Refused):
+            s.trim_sum(w.block, loop)
+
+
+def read_by(s: Schedule, block: str) -> set[str]:
+    """The names of the buffers that a block reads."""
+    return {ld.buffer.name for ld in loads(find_block(s.func, block))}
+
+
+def place(s: Schedule, block: str) -> str:
+    """What a block makes is as large as an iteration around it needs, and lies in registers. Returns the buffer's
+    name."""
+    (made,) = stored_buffers(find_block(s.func, block))
+    s.compact(made.name)
+    s.set_scope(made.name, Scope.REGISTER.value)
+    return made.name
+
+
+def relayout(s: Schedule, name: str, layout: Layout, pad: float | None = None) -> None:
+    """A buffer in another layout, whose further elements are `pad`."""
+    lay_out(s, name, layout([f"d{n}" for n in range(len(find_buffer(s.func, name).shape))]), pad)
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What a vector holds: so many `columns` of a row, of each of `channels`, which a block's axis `channel` counts.
+    `beside` of the columns are neighbours, then the next channel's follow."""
+
+    columns: int
+    beside: int
+    channels: int = 1
+    channel: int = 0
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the columns of a channel are apart, part by part."""
+        return self.beside < self.columns
+
+    def layout(self, d: list[str]) -> list[str]:
+        """Rows as vectors, in terms of the dimensions of a buffer."""
+        *rest, column = d
+        own = [rest.pop(self.channel)] if self.channels > 1 else []
+        part = [f"{column} % {self.columns} // {self.beside}"] if self.in_parts else []
+        return [*rest, f"{column} // {self.columns}", *part, *own, f"{column} % {self.beside}"]
+
+
+def lay_in_lanes(s: Schedule, block: str, lanes: Lanes, around: Sequence[Var] = (), fill: bool = True) -> Var:
+    """What a block makes lies in registers, its rows as vectors, which it fills beyond the last column, too, if `fill`.
+    Returns the loop over a vector, which is inside all loops of a tile, those `around` it in this order."""
+    column = loop_of(s, block, -1)
+    beyond = extent(s, column) % lanes.columns
+    vectors, column = s.split(column, lanes.columns, tail="mask")
+    loops = [*s.split(column, lanes.beside)] if lanes.in_parts else [column]
+    loops[-1:-1] = [loop_of(s, block, lanes.channel)] if lanes.channels > 1 else []
+    if around:
+        s.reorder(*around, vectors, *loops)
+    relayout(s, place(s, block), lanes.layout)
+    if beyond and fill:
+        s.pad(block, loops[-1])
+    lane: Var = reduce(s.fuse, loops)
+    return lane
+
+
+def hold(s: Schedule, w: Windows, pad: str, tile: Var, rows: int, lanes: int, image: Var | None = None) -> None:
+    """What an iteration of `tile`, of tiles of so many `rows`, reads of padded rows is loaded into registers as it
+    lies, in whole vectors. Rows of zeros, which differ from tile to tile, have loops of their own: parts of the loop
+    over rows of the `image` or, where that is not given, of the one that loads them."""
+    s.compute_at(pad, tile)
+    write_out(s, pad, tile, lay_in_lanes(s, pad, Lanes(lanes, lanes)))
+    if w.padded:
+        s.guard(pad)
+        cut_at(s, image or loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, rows))
+
+
+def write_out(s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Var] = ()) -> None:
+    """A block's part of a tile without loops but those `kept`: `lane` becomes vectors, all others are unrolled."""
+    loops = s.get_loops(block)
+    s.vectorize(lane)
+    for loop in loops[loops.index(tile) + 1 :]:
+        if loop is not lane and loop not in kept and extent(s, loop) > 1:
+            s.unroll(loop)
+
+
+def rows_inside(s: Schedule, block: str, side: Side, axis: int, rows: int) -> tuple[int, int]:
+    """The rows of a tile that lie inside the image for every tile of so many `rows`."""
+    found = find_block(s.func, block)
+    first, end = inside(found.where, found.spatial[axis].var)
+    return first, max(end - (side.size - rows) * side.stride, first)
+
+
+def edges_alone(s: Schedule, loop: Var) -> None:
+    """The first and the last iteration of a loop by themselves: those between need no masks."""
+    count = extent(s, loop)
+    if count > 2:
+        cut_at(s, loop, (1, count - 1))
+    else:
+        s.unroll(loop)

@@ -19,20 +19,23 @@ it is part of, and its register is free again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import cut_at, extent, loop_of
+from tilewright.plan.tile.loops import loop_of
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.window.family import Tile, WindowTemplate, even_sizes, kernel_seconds
-from tilewright.plan.window.steps import (
+from tilewright.plan.window.family import (
+    Lanes,
+    Tile,
+    WindowTemplate,
+    even_sizes,
     final_block,
     hold,
+    kernel_seconds,
+    lay_in_lanes,
     padded_rows,
-    place,
-    rows_inside,
     trim_rows,
     window_loops,
     write_out,
@@ -112,67 +115,30 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         s.reorder(outer, *around, tile, row, each, column)
         for block in (last, w.block):
             s.compute_at(block, tile)
-        if c.in_pairs:
-            image = _sum_in_pairs(s, w, c, channel)
-        else:
+        lanes = Lanes(c.room, c.beside, c.channels, channel)
+        image = _sum_in_pairs(s, w, lanes) if c.in_pairs else None
+        if image is None:
             single, rows, columns = window_loops(s, w)
-            _in_lanes(s, w.block, c, channel, [*columns, *single, *rows])
-        _in_lanes(s, last, c, channel)
-        hold(s, pad, image if c.in_pairs else tile, c.channels * c.room)
-        if w.padded:  # which rows are zeros differs from tile to tile
-            s.guard(pad)
-            cut_at(s, image if c.in_pairs else loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
+            sums = [*columns, *single, *rows, loop_of(s, w.block, -2)]
+            write_out(s, w.block, tile, lay_in_lanes(s, w.block, lanes, sums))
+        write_out(s, last, tile, lay_in_lanes(s, last, lanes, [loop_of(s, last, -2)]))
+        hold(s, w, pad, image or tile, c.rows, c.channels * c.room, image)
         write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
         s.parallel(outer)
         return s
 
 
-def _sum_in_pairs(s: Schedule, w: Windows, c: SharedChoice, axis: int) -> Var:
+def _sum_in_pairs(s: Schedule, w: Windows, lanes: Lanes) -> Var:
     """The sums of windows with a stride of 2 columns. Returns the loop over the rows of the image that a tile reads."""
     single, (term,), (position,) = window_loops(s, w)
     pairs, each = s.split(position, 2, tail="mask")
     row = loop_of(s, w.block, -2)
-    _lay_in_lanes(s, w.block, c, axis, [*single, pairs], [term, each])
+    lay_in_lanes(s, w.block, lanes, [*single, pairs, row, term, each])
     start = str(s.decompose_reduction(w.block, (*single, pairs)[0]))
     for block in (start, w.block):
-        _vectorize_lanes(s, block, c)
+        s.vectorize(s.get_loops(block)[-1])
     image: Var
     image, turn = s.skew(row, term, w.rows.stride)
     for loop in (loop_of(s, start, -2), pairs, image, turn, each):
         s.unroll(loop)
     return image
-
-
-def _in_lanes(s: Schedule, block: str, c: SharedChoice, axis: int, around: Sequence[Var] = ()) -> None:
-    """What a block computes in registers, unrolled: a row of all channels is a vector."""
-    row = _lay_in_lanes(s, block, c, axis, around)
-    _vectorize_lanes(s, block, c)
-    for loop in (*around, row):
-        s.unroll(loop)
-
-
-def _lay_in_lanes(
-    s: Schedule, block: str, c: SharedChoice, axis: int, around: Sequence[Var], inner: Sequence[Var] = ()
-) -> Var:
-    """Keeps what a block computes in registers, a row of all channels as a vector. `around` are loops outside those
-    over the tile, `inner` those between its rows and their columns. Returns the loop over its rows."""
-
-    def layout(d: list[str]) -> list[str]:
-        part = [f"{d[-1]} % {c.room} // {c.beside}"] if c.in_pairs else []
-        return [*d[:axis], *d[axis + 1 : -1], f"{d[-1]} // {c.room}", *part, d[axis], f"{d[-1]} % {c.beside}"]
-
-    row, column, each = (loop_of(s, block, d) for d in (-2, -1, axis))
-    beyond = extent(s, column) % c.room
-    whole, column = s.split(column, c.room, tail="mask")
-    *part, column = s.split(column, c.beside) if c.in_pairs else (column,)
-    s.reorder(*around, row, *inner, whole, *part, each, column)
-    place(s, block, layout)
-    if beyond:
-        s.pad(block, column)
-    return row
-
-
-def _vectorize_lanes(s: Schedule, block: str, c: SharedChoice) -> None:
-    """A row of all channels is a vector."""
-    *_, part, each, column = s.get_loops(block)
-    s.vectorize(s.fuse(s.fuse(part, each) if c.in_pairs else each, column))
