@@ -1,7 +1,9 @@
-"""Gives every result, and every state of a scan, memory of its own.
+"""Gives every result, and every state of a loop, memory of its own.
 
-A result that is a parameter, a constant, or a view of another result becomes a copy. A scan keeps each state in the
-memory of its initial value: that value becomes a copy, too, unless a kernel makes it for this scan alone.
+A result that is a parameter, a constant, or a view of another result becomes a copy. A loop keeps each state in the
+memory of its initial value: that value becomes a copy, too, unless a kernel makes it for this loop alone. So does a
+`while` with the truth value that says whether to go on. A state whose size changes from step to step has memory that
+grows with it: its initial value is copied there.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections import Counter
 from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
-from tilewright.graph.symbolic import Scan
+from tilewright.graph.symbolic import While, ahead, states_of
 from tilewright.types.tensor import TensorType
 
 
@@ -44,15 +46,16 @@ def _own(module: Module, graph: GraphFunction) -> Module:
 
 
 def _with_own_states(graph: GraphFunction) -> tuple[Node, ...]:
-    """The nodes, with copies of initial states that are not a scan's own."""
+    """The nodes, with copies of initial states that are not a loop's own."""
     uses = Counter(v for node in graph.nodes for v in node.inputs) + Counter(graph.results)
     owned = {v for node in graph.nodes if node.op.name not in ("constant", "reshape") for v in node.outputs}
     made: list[Node] = []
     for node in graph.nodes:
-        if isinstance(node.attrs, Scan):
-            inputs = list(node.inputs)
-            for n in range(node.attrs.states):
-                if inputs[n] not in owned or uses[inputs[n]] > 1:
+        first, states = ahead(node.attrs), states_of(node.attrs)
+        if states or isinstance(node.attrs, While):
+            inputs, moves = list(node.inputs), [first + n for n in node.sized_here()]
+            for n in range(first + states):
+                if inputs[n] not in owned or uses[inputs[n]] > 1 or n in moves:
                     made.append(_copy(inputs[n]))
                     inputs[n] = made[-1].outputs[0]
             node = node if tuple(inputs) == node.inputs else node.replace(inputs=tuple(inputs))
