@@ -333,9 +333,9 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) 
     assert outcome.code == 2 and "there is no directory" in outcome.err and "--html" in outcome.err
 
 
-def test_random_inputs_that_a_model_refuses_are_an_error_with_a_way_out(tmp_path: Path) -> None:
+def test_inputs_that_a_model_refuses_are_an_error_with_a_way_out(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    outcome = invoke("show", save_rows(tmp_path, count=1), "--html", page, "--size", "k=40")
+    outcome = invoke("show", save_rows(tmp_path), "--html", page, "--input", "indices=[7]")
     assert outcome.code != 0 and "--no-measure" in outcome.err and not page.exists()
 
 
