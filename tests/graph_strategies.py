@@ -22,10 +22,11 @@ import tilewright.ops  # noqa: F401  fills the registry
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate as number_of
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr, Var, as_expr
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.build_if import IfBuilder
 from tilewright.graph.build_scan import ScanBuilder
+from tilewright.graph.build_while import WhileBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module, Value
 from tilewright.graph.symbolic import Direction
@@ -97,6 +98,12 @@ def choosing(draw: Draw, nodes: int = 5) -> Program:
     return Growing(draw).grow(nodes, (Growing.choose, Growing.choose))
 
 
+@st.composite
+def ending(draw: Draw, nodes: int = 4) -> Program:
+    """A module with loops that end by a condition, and the inputs for one call."""
+    return Growing(draw).grow(nodes, (Growing.repeat, Growing.unary, Growing.repeat))
+
+
 class Growing:
     """A graph while it is drawn. `numbers` are the sizes that the symbols have in the call, `depth` says how many loops
     are around."""
@@ -105,6 +112,7 @@ class Growing:
         self.draw = draw
         self.graph = graph or GraphBuilder()
         self.depth = depth
+        self.scans = False
         self.numbers: dict[Var, int] = {}
         self.values: list[Value] = []
         self.inputs: list[Array] = []
@@ -271,6 +279,7 @@ class Growing:
         loop = ScanBuilder(self.graph, "step", steps, initial, [(v, self.draw(ways)) for v in scanned])
         whole = [loop.whole(v) for v in self.draw(st.lists(st.sampled_from(self.values), max_size=2))]
         inner = Growing(self.draw, loop.body, self.depth + 1)
+        inner.scans = True
         inner.numbers = {s: int(number_of(e, self.numbers)) for e, s in loop.symbols.items()}
         inner.values = [*loop.states, *loop.slices, *whole] or [inner.scalar(dtypes.f64)]
         for _ in range(self.draw(st.integers(1, 4))):
@@ -300,7 +309,7 @@ class Growing:
         made: list[list[Value]] = []
         for branch in (choice.then, choice.otherwise):
             inner = Growing(self.draw, branch, self.depth + 1)
-            inner.numbers, inner.values = self.numbers, [x, *self.values]
+            inner.numbers, inner.values, inner.scans = self.numbers, [x, *self.values], self.scans
             for _ in range(self.draw(st.integers(0, 3))):
                 grown = self.draw(st.sampled_from(STEPS))(inner, self.draw(st.sampled_from(inner.values)))
                 inner.values += [] if grown is None else [grown]
@@ -320,6 +329,66 @@ class Growing:
             self.numbers.update({d: int(number_of(e, self.numbers)) for d, e in own.items() if d not in self.numbers})
         self.values += results
         return results[0]
+
+    def repeat(self, x: Value) -> Value | None:
+        """A loop that ends by a condition, after a few steps: at once, early, or when it has made as many as it may. A
+        state may change its size with each; not in a scan, whose steps are all alike."""
+        if self.depth > 1:
+            return None
+        initial = [self.graph.scalar(0, dtypes.i64), *self.draw(st.lists(st.sampled_from(self.values), max_size=2))]
+        moves = not self.scans and x.type.rank > 0 and self.draw(st.booleans())
+        most = self.draw(st.sampled_from([None, *[as_expr(n) for n in SIZES], *self.numbers]))
+        go = self.graph.scalar(self.draw(st.sampled_from([True, True, True, False])), dtypes.bool_)
+        changing: list[dict[int, int]] = [{} for _ in initial]
+        loop = WhileBuilder(self.graph, "turn", go, [*initial, *[x] * moves], [*changing, *[{0: 0}] * moves], most=most)
+        inner = Growing(self.draw, loop.body, self.depth + 1)
+        inner.numbers, inner.scans = dict(self.numbers), self.scans
+        (i, *states), b = loop.states[: len(initial)], loop.body
+        inner.values = [*states, *self.draw(st.lists(st.sampled_from(self.values), min_size=1, max_size=2))]
+        for _ in range(self.draw(st.integers(1, 4))):
+            made = self.draw(st.sampled_from(STEPS))(inner, self.draw(st.sampled_from(inner.values)))
+            inner.values += [] if made is None else [made]
+        after = b.op("add", i, b.scalar(1, dtypes.i64))
+        on = b.op("lt", after, b.scalar(self.draw(st.integers(0, 4)), dtypes.i64))
+        for truth in [v for v in inner.values if v.type is TRUTH][:1]:
+            on = b.op("and", on, truth)
+        next = [self.draw(st.sampled_from([v for v in inner.values if v.type is s.type][-3:])) for s in states]
+        stacked = [] if self.scans else self.draw(st.lists(st.sampled_from(inner.values[-3:]), max_size=2))
+        stacked = [v for v in stacked if all(d in self.numbers for d in v.type.shape if isinstance(d, Var))]
+        stacked = [v for v in stacked if v.type.static_shape() or all(isinstance(d, Var) for d in v.type.shape)]
+        last, stacks = loop.finish(on, [after, *next, *[inner.moved(h) for h in loop.states[len(initial) :]]], stacked)
+        known = last[: len(initial)]
+        if not self.depth:
+            self.note([*last[len(initial) :], *stacks])
+            known = (*last, *stacks)
+        self.values += known
+        return self.draw(st.sampled_from(known))
+
+    def moved(self, h: Value) -> Value:
+        """A state with more rows, fewer, or as many of them as are positive somewhere."""
+        b, kind = self.graph, self.draw(st.integers(0, 3))
+        if h.type.rank == 1 and not h.type.dtype.is_bool and kind == 3:
+            kept = b.op("lt", b.scalar(0, h.type.dtype), h)
+            count = b.op("reduce", b.op("cast", kept, dtype=dtypes.i64), kind="sum", axes=(0,), keepdims=False)
+            k = b.size(count, "k", 0, h.type.shape[0], "rows")
+            rows = b.op("reshape", b.op("compact", kept, size=k), shape=(k,))
+            rows = b.op("checked_indices", rows, limit=h.type.shape[0], what="rows")
+            return b.op("take", h, rows, axis=0)
+        if kind == 0:
+            return b.op("concat", h, h, axis=0)
+        if kind == 1:
+            rows, *others = h.type.shape
+            less = (rows // 2, *others)
+            return b.op("slice", h, starts=[0] * h.type.rank, sizes=less, steps=[1] * h.type.rank)
+        return h
+
+    def note(self, values: Sequence[Value]) -> None:
+        """Remembers the sizes that values of the outermost graph come to."""
+        names = {f"v{n}": v for n, v in enumerate(values)}
+        found = evaluate(self.graph.module(names), self.inputs)
+        for name, value in names.items():
+            sizes = zip(value.type.shape, found[name].shape, strict=True)
+            self.numbers.update({d: n for d, n in sizes if isinstance(d, Var)})
 
     def iota(self, x: Value) -> Value | None:
         if not x.type.rank:
@@ -355,5 +424,6 @@ STEPS: tuple[Step, ...] = (
     Growing.scan,
     Growing.scan,
     Growing.choose,
+    Growing.repeat,
 )
 """The ways to add a node."""

@@ -22,17 +22,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
-from tilewright.core.walk import preorder
+from tilewright.core.walk import preorder, substitute
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, Select, Var
+from tilewright.expr.nodes import Const, Expr, Select, Var, const
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
     Guard,
@@ -45,8 +46,10 @@ from tilewright.loops.nodes import (
     Stmt,
     Store,
     View,
+    While,
 )
 from tilewright.report.errors import InternalError
+from tilewright.types.scopes import Scope
 
 LINE = 64
 """Buffers begin at multiples of a cache line, and take whole ones."""
@@ -146,6 +149,7 @@ class _Run:
         self.faults: list[str] = []
         self.over: list[tuple[int, int]] = []
         self.published: list[Buffer] = []
+        self.cells: dict[Buffer, Any] = {}
         self.reserved = 0
 
     def statement(self, s: Stmt) -> None:
@@ -171,6 +175,15 @@ class _Run:
                 self.reserved = max(self.reserved, self.number(size))
             case Alloc(buffer, offset) if offset is not None:
                 self.place(buffer, self.number(offset))
+            case Alloc(buffer) if buffer.scope is Scope.STACK:
+                self.cells[buffer] = 0
+            case Store(buffer, _, value) if buffer in self.cells:
+                self.cells[buffer] = self.loaded(value)
+            case While(cond, body):
+                self.turns(cond, body)
+            case Enlarge(room, least):
+                if self.number(least) > self.number(room):
+                    raise _Ends
             case View(buffer, source, offset) if source in self.places:
                 begin = self.places[source].begin
                 begin += 0 if offset is None else self.number(offset) * buffer.dtype.bytes
@@ -184,6 +197,19 @@ class _Run:
             case _:
                 raise InternalError(f"{type(s).__name__} in the entry, which only calls kernels")
 
+    def turns(self, cond: Expr, body: Stmt) -> None:
+        """A loop that ends by a condition: none to three turns, as far as the numbers that it counts allow them."""
+        for _ in range(self.late(Var("turns")) % 4):
+            if self.loaded(cond):
+                self.statement(body)
+
+    def loaded(self, e: Expr) -> Any:
+        """A value, with the numbers that the entry counts; a truth value that a kernel makes holds."""
+        known = {part: const(self.cells.get(part.buffer, 1), part.dtype) for part in preorder(e) if _is_load(part)}
+        found = substitute(e, known)
+        assert isinstance(found, Expr)
+        return self.value(found)
+
     def number(self, e: Expr) -> int:
         return int(self.value(e))
 
@@ -196,6 +222,8 @@ class _Run:
         if isinstance(value, Select):
             held = self.late(var) % 2 if _loads(value.cond) else self.value(value.cond)
             return self.named(var, value.a if held else value.b)
+        if isinstance(value, Load) and value.buffer in self.cells:
+            return self.cells[value.buffer]
         return self.late(var) if _loads(value) else self.value(value)
 
     def bytes_of(self, buffer: Buffer) -> int:
@@ -310,6 +338,10 @@ def _used(s: Stmt) -> tuple[Buffer, ...]:
 
 def _loads(e: Expr) -> bool:
     return any(isinstance(node, Load) for node in preorder(e))
+
+
+def _is_load(part: object) -> TypeGuard[Load]:
+    return isinstance(part, Load)
 
 
 def _lines(size: int) -> int:

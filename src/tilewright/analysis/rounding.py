@@ -36,12 +36,13 @@ from tilewright.expr.dtypes import DType
 from tilewright.graph.evaluate import Symbols, evaluate
 from tilewright.graph.nodes import Module, Node
 from tilewright.graph.op import Op, TypeContext
-from tilewright.graph.symbolic import Call, Constant, If, Scan
+from tilewright.graph.symbolic import Call, Constant, If, Scan, While
 from tilewright.graph.widen import widen
 from tilewright.ops.checks import number
 from tilewright.ops.checks import wide as kept_in
 from tilewright.ops.contract import Contract
 from tilewright.ops.elementwise import Elementwise
+from tilewright.ops.quantized import Dequantize, PackedProduct
 from tilewright.ops.reduce import Reduce, ReduceKind, element_type
 from tilewright.ops.scan import Cumulative
 from tilewright.ops.scatter import Reduction, ScatterElements, ScatterNd
@@ -148,7 +149,7 @@ class Rounding:
 
     def __call__(self, narrow: Node, node: Node, symbols: Symbols, inputs: Arrays, outputs: Arrays) -> Arrays:
         """The results of a node in f64 with the errors of the one that it was made of."""
-        if isinstance(narrow.attrs, Call | If | Scan):
+        if isinstance(narrow.attrs, Call | If | Scan | While):
             return outputs
         if isinstance(narrow.attrs, Constant):
             outputs = tuple([_in_f64(self.given(x)) for x in outputs])
@@ -216,6 +217,8 @@ def _bound(y: Array, dtype: DType, op: Op, attrs: Any, inputs: Arrays) -> Array 
         if op.name in EXACT:
             return None
         return np.where(_fits(y, dtype), 0.0, u * np.abs(y)) if op.name in ROUNDED else FUNCTION * u * np.abs(y)
+    if isinstance(op, Dequantize):
+        return u * np.abs(y)
     if isinstance(op, ScatterElements | ScatterNd):
         return FUNCTION * u * np.abs(y) if attrs.reduction in (Reduction.ADD, Reduction.MUL) else None
     terms = _terms(y, op, attrs, inputs)
@@ -238,6 +241,8 @@ def _terms(y: Array, op: Op, attrs: Any, inputs: Arrays) -> tuple[float, Array] 
             extents = op.index_maps(TypeContext(op.name), types, attrs).reduce_extents
             count = float(math.prod(number(e) or 0 for e in extents))
             return count, _squares(op, attrs, inputs)
+        case PackedProduct():
+            return float(inputs[0].size), op.squares(inputs, attrs)
         case Reduce() | WindowReduce() | Cumulative():
             count = _combined(y, op, attrs, inputs[0])
             if attrs.kind is ReduceKind.PROD:

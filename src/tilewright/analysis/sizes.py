@@ -15,13 +15,13 @@ for a short time only. They take a dynamic extent for LARGE (`known`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.graph.symbolic import If, Scan, Size, bodies_of
+from tilewright.graph.symbolic import Size, bodies_of, given_symbols
 
 USUAL = 128
 """What a dynamic size is taken to be: a batch, the tokens of a text, or a side of a small image. No property of a
@@ -64,6 +64,11 @@ class Sizes:
         """An expression over symbols as a number."""
         return int(e.value if isinstance(e, Const) else evaluate(e, {v: self.of(v) for v in e.variables}))
 
+    def least(self, e: Expr, changing: Container[Var]) -> int:
+        """An expression in which symbols that grow are as small as a size is that is not empty; at least 1."""
+        small = {v: max(v.least or 0, 1) for v in e.variables if v in changing}
+        return max(Sizes({**self.known, **small}, self.bounds).value(e), 1)
+
     def extent(self, e: Expr) -> int:
         """A size as a number that prices may divide by: 1 for an empty dimension."""
         return max(self.value(e), 1)
@@ -87,8 +92,7 @@ def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:
             for name in [name for name in bodies_of(node.attrs) if name not in found]:
                 body = module.functions[name]
                 assert isinstance(body, GraphFunction)
-                assert isinstance(node.attrs, Scan | If)
-                given = zip(body.symbols, node.attrs.symbols, strict=True)
+                given = zip(body.symbols, given_symbols(node.attrs), strict=False)
                 found[body.name] = Sizes({s: around.value(e) for s, e in given if around.knows(e)}).within(body)
                 waiting.append(body)
     return found

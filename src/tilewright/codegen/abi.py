@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
 
-VERSION = 4
+VERSION = 5
 """The version of the contract: raised whenever object code or the runtime expects something else of the other."""
 
 ENTRY = "tilewright_entry"
@@ -31,6 +31,10 @@ cores of this process."""
 
 ARENA_TOO_SMALL = -1
 """What the entry point returns when it needs a larger arena: its bytes are in the fault record's first word."""
+
+ROOM_TOO_SMALL = -2
+"""What it returns, less the place of a symbol among the caller's sizes, when that symbol needs to be larger: at least
+the number in the fault record's first word."""
 
 FAULT_VALUES = 6
 """How many values the fault record has room for, behind its first word."""

@@ -220,6 +220,7 @@ def _entry(function: Function, body: Statements) -> str:
     for buffer, place in body.tables.items():
         body.memory.pointers[buffer] = body.out.element("ptr", *place)
     for n, symbol in enumerate(function.symbols):
+        body.rooms[symbol] = n
         body.out.define(symbol, body.out.element("i64", "%symbols", n))
     body.statement(function.body)
     signature = (

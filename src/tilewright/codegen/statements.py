@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import count
 
-from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, FaultMessage
+from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, ROOM_TOO_SMALL, FaultMessage
 from tilewright.codegen.emitter import Emitter, OpenLoop
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.idle_loops import acts
@@ -19,7 +19,7 @@ from tilewright.codegen.unseen_lanes import steady_masks, written_whole
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, select
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.overflow import fits
 from tilewright.loops.address import reads_one
 from tilewright.loops.nodes import (
@@ -27,6 +27,7 @@ from tilewright.loops.nodes import (
     Assert,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
     Guard,
@@ -59,7 +60,8 @@ INSTANT = (Let, Seq, Alloc, View, CallFunction)
 class Statements:
     """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
     units, `before` knows how many messages come before theirs; `others` collects the declarations of those called;
-    `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py)."""
+    `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py); `rooms` has the
+    places of its symbols among the caller's sizes."""
 
     def __init__(self, faults: list[FaultMessage], before: Mapping[str, int] | None = None) -> None:
         self.out = Emitter()
@@ -72,6 +74,7 @@ class Statements:
         self.others: set[str] = set()
         self.labels = count()
         self.whole: set[Stmt] = set()
+        self.rooms: dict[Var, int] = {}
         self.sites: list[str] | None = None
         self._ended: str | None = None
         self._innermost = False
@@ -127,6 +130,8 @@ class Statements:
                 self._call(stmt)
             case Reserve(size):
                 self._reserve(size)
+            case Enlarge(room, least):
+                self._enlarge(room, least)
             case Prefetch(place):
                 self._prefetch(place)
             case Publish():
@@ -328,15 +333,29 @@ class Statements:
 
     def _reserve(self, size: Expr) -> None:
         """Asks for arena memory: for more than any machine has where the size wraps around."""
+        need = self._capped(size)
+        enough = self.out.fresh(f"icmp ule i64 {need}, %arena_bytes")
+        self._unless(enough, need, ARENA_TOO_SMALL)
+
+    def _capped(self, size: Expr) -> str:
+        """A number, or the greatest of 64 bits where computing it wraps around."""
         need = self.emit(size)
         exact = self.emit(fits(size))
-        capped = self.out.fresh(f"select i1 {exact}, i64 {need}, i64 {dtypes.i64.max}") if exact != "true" else need
+        return self.out.fresh(f"select i1 {exact}, i64 {need}, i64 {dtypes.i64.max}") if exact != "true" else need
+
+    def _unless(self, enough: str, need: str, status: int) -> None:
+        """Returns to the caller with the number that is needed, unless there is enough."""
         n = next(self.labels)
-        enough = self.out.fresh(f"icmp ule i64 {capped}, %arena_bytes")
         self.out.lines.append(f"  br i1 {enough}, label %fits{n}, label %more{n}")
         self.out.start(f"more{n}")
-        self.out.lines += [f"  store i64 {capped}, ptr %fault, align 8", f"  ret i64 {ARENA_TOO_SMALL}"]
+        self.out.lines += [f"  store i64 {need}, ptr %fault, align 8", f"  ret i64 {status}"]
         self.out.start(f"fits{n}")
+
+    def _enlarge(self, room: Var, least: Expr) -> None:
+        """Asks for a larger symbol: its place among the caller's sizes is told by the status."""
+        need = self._capped(least)
+        enough = self.out.fresh(f"icmp sle i64 {need}, {self.emit(room)}")
+        self._unless(enough, need, ROOM_TOO_SMALL - self.rooms[room])
 
     def _guard(self, begin: Expr, end: Expr) -> None:
         """Forbids every access to pages of the arena."""

@@ -126,8 +126,12 @@ def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json
     code = link_code(compiled.code, target, (ENTRY,))
     if is_elf(target.triple) and any(PARALLEL.encode() in part for part in compiled.code):
         code += (pool_code(target),)
+    main, known = compiled.module.main, len(compiled.interface.symbols)
+    assert isinstance(main, Function)
+    rooms = tuple([symbol.least or 0 for symbol in main.symbols[known:]])
     sites, checked = _sites(compiled), settings.CHECK.read()
-    return Program(compiled.interface, code, compiled.faults, constants, target, sites, made, checked=checked)
+    made_of = (compiled.interface, code, compiled.faults, constants, target, sites, made)
+    return Program(*made_of, checked=checked, rooms=rooms)
 
 
 def _sites(compiled: Compiled) -> tuple[Site, ...]:

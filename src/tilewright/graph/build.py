@@ -10,7 +10,7 @@ module = g.module({"y": y})
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ from tilewright.expr.overflow import fits
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
-from tilewright.graph.symbolic import If, Require, Size
+from tilewright.graph.symbolic import If, Require, Size, While
 from tilewright.report.errors import InternalError
 from tilewright.types.tensor import TensorType
 
@@ -140,6 +140,11 @@ class GraphBuilder:
         self.nodes.append(Node(REGISTRY["size"], (scalar,), attrs, (), (symbol,), self.source))
         return symbol
 
+    def forget(self, known: Collection[str]) -> None:
+        """Drops the functions for nodes to run that are not among the known ones: nothing came of them."""
+        for name in [name for name in self.bodies if name not in known]:
+            del self.bodies[name]
+
     def body(self, name: str) -> GraphBuilder:
         """A builder of another function of the module (its name made unique), for nodes to run."""
         inner = GraphBuilder(self._functions.fresh(name))
@@ -148,17 +153,23 @@ class GraphBuilder:
         return inner
 
     def branch(self, name: str) -> GraphBuilder:
-        """A builder of a function that an `if` runs: with the symbols that are known here."""
+        """A builder of a function that an `if` or a `while` runs: with the symbols that are known here."""
         inner = self.body(name)
         inner.late = set(self.late)
         return inner
 
-    def choose(self, inputs: tuple[Value, ...], attrs: If, binds: tuple[Var, ...]) -> tuple[Value, ...]:
-        """Adds an `if`, which binds symbols; its results."""
+    def bind(self, op: str, inputs: tuple[Value, ...], attrs: If | While, binds: tuple[Var, ...]) -> tuple[Value, ...]:
+        """Adds a node that binds extents of its results; these. What it runs has checked the sizes of results, but for
+        those of stacked outputs."""
+        inputs = tuple([self.known(v) for v in inputs])
+        types = REGISTRY[op].types(TypeContext(op, self.source), tuple([v.type for v in inputs]), attrs)
         self.late.update(binds)
-        self._guarded.update(t.shape for t in attrs.types)  # the branches have checked them
-        outputs = tuple([Value("if", t) for t in attrs.types])
-        self.nodes.append(Node(REGISTRY["if"], inputs, attrs, outputs, binds, self.source))
+        stacked = types[attrs.states :] if isinstance(attrs, While) else ()
+        self._guarded.update(t.shape for t in types if t not in stacked)
+        outputs = tuple([Value(op, t) for t in types])
+        self.nodes.append(Node(REGISTRY[op], inputs, attrs, outputs, binds, self.source))
+        for type in stacked:
+            self._guard(type)
         self._own.update(outputs)
         return outputs
 

@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.graph.attributes import expressions_in
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Value
-from tilewright.graph.symbolic import If
+from tilewright.graph.symbolic import If, given_fields
 from tilewright.types.tensor import TensorType
 
 
@@ -47,13 +47,13 @@ class IfBuilder:
             branch.params = [self._param(v, branch, own) for v in inputs]
         binds: list[Var] = []
         types = tuple([self._joined(a.type, b.type, binds) for a, b in zip(*results, strict=True)])
-        symbols = sorted(set[Var]().union(*[_free(b) for b in branches]), key=lambda s: s.serial)
+        symbols = sorted(set[Var]().union(*[free_symbols(b) for b in branches]), key=lambda s: s.serial)
         for branch, values in zip(branches, results, strict=True):
             branch.symbols = symbols
             names = [f"{v.name}.{n}" for n, v in enumerate(values)]
             self.graph.bodies[branch.name] = branch.function(dict(zip(names, values, strict=True)))
         attrs = If(self.then.name, self.otherwise.name, types, tuple(symbols))
-        return self.graph.choose((self.cond, *inputs), attrs, tuple(binds))
+        return self.graph.bind("if", (self.cond, *inputs), attrs, tuple(binds))
 
     def _joined(self, a: TensorType, b: TensorType, binds: list[Var]) -> TensorType:
         """The type of a result: what both branches agree upon outside of them, and symbols."""
@@ -72,12 +72,11 @@ def variables(*exprs: Expr) -> set[Var]:
     return {v for e in exprs if not isinstance(e, Const) for v in preorder(e) if isinstance(v, Var)}
 
 
-def _free(branch: GraphBuilder) -> set[Var]:
-    """The symbols of a branch that none of its nodes binds."""
-    used: list[Expr] = [d for p in branch.params for d in p.type.shape]
+def free_symbols(body: GraphBuilder) -> set[Var]:
+    """The symbols of a function that none of its nodes binds."""
+    used: list[Expr] = [d for p in body.params for d in p.type.shape]
     bound: set[Var] = set()
-    for node in branch.nodes:
-        fields = node.attrs.symbols if isinstance(node.attrs, If) else node.attrs.field_values()
-        used += [*expressions_in(fields), *(d for v in node.outputs for d in v.type.shape)]
+    for node in body.nodes:
+        used += [*expressions_in(given_fields(node.attrs)), *(d for v in node.outputs for d in v.type.shape)]
         bound.update(node.binds)
     return variables(*used) - bound

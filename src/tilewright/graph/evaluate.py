@@ -23,7 +23,7 @@ import numpy as np
 from tilewright.expr import evaluate as expressions
 from tilewright.expr.nodes import Compare, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.symbolic import Call, Constant, Direction, If, Require, Scan, Size
+from tilewright.graph.symbolic import Call, Constant, Direction, If, Require, Scan, Size, While
 from tilewright.loops import evaluate as loops
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
@@ -158,6 +158,8 @@ def run_node(
             return run_scan(module, node.attrs, inputs, symbols, change)
         case If():
             return run_branch(module, node, inputs, symbols, change)
+        case While():
+            return run_while(module, node, inputs, symbols, change)
     with np.errstate(all="ignore"):
         return node.op.meaning(inputs, node.attrs.evaluated(symbols))
 
@@ -220,7 +222,7 @@ def body_of(module: Module, name: str, given: Sequence[Expr], symbols: Symbols) 
     body = module.functions[name]
     assert isinstance(body, GraphFunction)
     sizes = [int(expressions.evaluate(e, symbols)) for e in given]
-    return body, dict(zip(body.symbols, sizes, strict=True))
+    return body, dict(zip(body.symbols, sizes, strict=False))
 
 
 def check_body(module: Module, body: GraphFunction, symbols: Symbols) -> None:
@@ -243,6 +245,33 @@ def run_branch(
     for type, result in zip(attrs.types, results, strict=True):
         symbols.update({d: n for d, n in zip(type.shape, result.shape, strict=True) if d in node.binds})
     return results
+
+
+def run_while(
+    module: Module, node: Node, inputs: tuple[Array, ...], symbols: Symbols, change: Change
+) -> tuple[Array, ...]:
+    """Runs the body as long as it says so. The extents that change are those of the states that a step begins with; the
+    symbols bound are the number of steps, and the extents at the end."""
+    attrs = node.attrs
+    assert isinstance(attrs, While)
+    body, given = body_of(module, attrs.body, attrs.symbols, symbols)
+    most = None if attrs.most is None else int(expressions.evaluate(attrs.most, symbols))
+    going, states, whole = inputs[0], inputs[1 : 1 + attrs.states], inputs[1 + attrs.states :]
+    stacks: list[tuple[Array, ...]] = []
+    while going and (most is None or len(stacks) < most):
+        inner = {**given, body.symbols[len(attrs.symbols)]: len(stacks)}
+        going, *results = run_graph(module, body, [*states, *whole], change, inner)
+        states = tuple(results[: attrs.states])
+        stacks.append(tuple(results[attrs.states :]))
+    for type, state in zip(attrs.types, states, strict=False):
+        symbols.update({d: n for d, n in zip(type.shape, state.shape, strict=True) if d in node.binds})
+    stacked = attrs.types[attrs.states :]
+    symbols.update({type.shape[0]: len(stacks) for type in stacked if isinstance(type.shape[0], Var)})
+    made = [np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in stacked]
+    for step, slices in enumerate(stacks):
+        for stack, slice in zip(made, slices, strict=True):
+            stack[step] = slice
+    return (*states, *made)
 
 
 def _place(direction: Direction, step: int, steps: int) -> int:

@@ -16,9 +16,10 @@ from tilewright.types.tensor import TensorType
 
 
 def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
-    """The function with values of its own, in which `symbols` stand for its symbols. It has none left; those that its
-    nodes bind are others, too."""
-    known: dict[Expr, CoreNode] = dict(zip(function.symbols, symbols, strict=True))
+    """The function with values of its own, in which `symbols` stand for the first of its symbols. Those left, and those
+    that its nodes bind, are others, too."""
+    left = [Var(s.name, s.dtype, s.least) for s in function.symbols[len(symbols) :]]
+    known: dict[Expr, CoreNode] = dict(zip(function.symbols, (*symbols, *left), strict=True))
     values: dict[Value, Value] = {}
 
     def of(value: Value) -> Value:
@@ -37,7 +38,7 @@ def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
         inputs, outputs = (tuple([of(v) for v in each]) for each in (node.inputs, node.outputs))
         nodes.append(Node(node.op, inputs, attrs, outputs, binds, node.source))
     results = tuple([of(v) for v in function.results])
-    return function.replace(symbols=(), params=params, nodes=tuple(nodes), results=results)
+    return function.replace(symbols=tuple(left), params=params, nodes=tuple(nodes), results=results)
 
 
 def _told(attrs: Require, known: dict[Expr, CoreNode]) -> str:

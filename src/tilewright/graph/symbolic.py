@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, Var
@@ -94,10 +95,33 @@ class If(Attributes):
     symbols: tuple[Expr, ...] = ()
 
 
+class While(Attributes):
+    """Runs the graph function `body` again and again, as long as a truth value holds that each step computes for the
+    next one, and at most `most` times, where that is given.
+
+    The inputs are that truth value for the first step, the initial states, as many as `states`, and the operands that
+    every step takes whole. The body's parameters are the states and the operands. Its results are whether to go on, the
+    next states, and a slice of each stacked output. Its symbols are those that `symbols` give values; the number of the
+    step, from 0 on; and those extents of states that change: each is by itself a dimension of states in its parameters,
+    and what its results have there is the extent that the next step begins with.
+
+    The node's outputs, which have `types`, are the states after the last step (the initial ones where there is no step)
+    and the stacked outputs. The node binds a symbol for the number of steps, the leading extent of stacked outputs,
+    and one for the last value of each extent that changes. What a step requires is checked in that step."""
+
+    body: str
+    states: int
+    types: tuple[TensorType, ...]
+    symbols: tuple[Expr, ...] = ()
+    most: Expr | None = None
+
+    any_number = frozenset({"most"})
+
+
 def bodies_of(attrs: Attributes) -> tuple[str, ...]:
     """The names of the graph functions that a node with this record runs."""
     match attrs:
-        case Scan(body):
+        case Scan(body) | While(body):
             return (body,)
         case If(then, otherwise):
             return then, otherwise
@@ -107,11 +131,42 @@ def bodies_of(attrs: Attributes) -> tuple[str, ...]:
 def running(attrs: Attributes, names: Mapping[str, str]) -> Attributes:
     """The record of a node that runs functions of other names in the place of its own."""
     match attrs:
-        case Scan(body):
+        case Scan(body) | While(body):
             return attrs.replace(body=names[body])
         case If(then, otherwise):
             return attrs.replace(then=names[then], otherwise=names[otherwise])
     return attrs
+
+
+def given_symbols(attrs: Attributes) -> tuple[Expr, ...]:
+    """What a node with this record gives the first symbols of the functions that it runs."""
+    return attrs.symbols if isinstance(attrs, Scan | If | While) else ()
+
+
+def given_fields(attrs: Attributes) -> tuple[Any, ...]:
+    """The fields of a node's record whose symbols are known before the node: of one that binds extents of its outputs,
+    all but the outputs' types."""
+    match attrs:
+        case If():
+            return attrs.symbols
+        case While():
+            return (*attrs.symbols, *(() if attrs.most is None else (attrs.most,)))
+    return attrs.field_values()
+
+
+def states_of(attrs: Attributes) -> int:
+    """How many states a node with this record hands from step to step: its first outputs."""
+    return attrs.states if isinstance(attrs, Scan | While) else 0
+
+
+def ahead(attrs: Attributes) -> int:
+    """How many inputs of a node stand before those that its functions take: the truth value of a branch or a loop."""
+    return 1 if isinstance(attrs, If | While) else 0
+
+
+def binds_extents(attrs: Attributes) -> bool:
+    """Whether a node with this record binds extents of its own outputs."""
+    return isinstance(attrs, If | While)
 
 
 def place(direction: Direction, step: Expr, steps: Expr) -> Expr:

@@ -7,7 +7,8 @@ of loops functions are those of loops/verify.py; the laws of graph functions:
 3. Types are those that the operator's rule infers, and what the rule requires is decided or required by a node before.
 4. Constants are in the module, with the type their node says.
 5. A call names a loops function of the module whose parameters are its inputs, then its outputs.
-6. A scan, and an `if`, names graph functions of the module that fit its inputs and outputs (see verify_bodies.py).
+6. A scan, an `if` and a `while` name graph functions of the module that fit their inputs and outputs (see
+   verify_bodies.py).
 
     cannot verify main
        2 |   h: f32[n, 10] = contract(x, w, spec="ik,kj->ij")
@@ -31,7 +32,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.attributes import expressions_in
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, TypeContext
-from tilewright.graph.symbolic import Call, Constant, If, Require, Size
+from tilewright.graph.symbolic import Call, Constant, Require, Size, binds_extents, given_fields
 from tilewright.graph.text import Text, describe
 from tilewright.graph.verify_bodies import body_faults, run_by_nodes
 from tilewright.loops.nodes import Function
@@ -149,8 +150,7 @@ class _Verifier:
             if value not in self.values:
                 name = self.shown(value)
                 self.fail(node, name, f"{name} is not defined before this line", "define it above")
-        fields = node.attrs.symbols if isinstance(node.attrs, If) else node.attrs.field_values()
-        self.known_symbols(node, expressions_in(fields))
+        self.known_symbols(node, expressions_in(given_fields(node.attrs)))
 
     def definitions(self, node: Node) -> None:
         for symbol in node.binds:
@@ -189,9 +189,9 @@ class _Verifier:
             why = f"{op.name} with {type(attrs).__name__} is no operator of the registry"
             self.fail(node, op.name, why, "take the operator from REGISTRY, and its attribute record")
             return
-        if len(node.binds) != isinstance(attrs, Size) and not isinstance(attrs, If):
+        if len(node.binds) != isinstance(attrs, Size) and not binds_extents(attrs):
             self.fail(node, "", f"{op.name} binds {len(node.binds)} symbols", "size binds one symbol, others none")
-        for symbol in node.binds if isinstance(attrs, If) else ():
+        for symbol in node.binds if binds_extents(attrs) else ():
             if not any(symbol in v.type.shape for v in node.outputs):
                 name = self.shown(symbol)
                 self.fail(node, name, f"no output has {name} alone as a dimension", "bind extents of outputs")

@@ -6,17 +6,22 @@
    binds no symbols: the sizes of a step are those of every step.
 3. The parameters of both branches of an `if`, under the symbols that the node gives, are the inputs behind the
    condition. Their results are the outputs, but for extents that are symbols which the node binds.
+4. The parameters of a while's body are the states, then the operands; its results a truth value, the next states, and
+   slices of the stacked outputs. Its symbols are those that the node gives, the number of the step, and extents that
+   change from step to step: an extent of states, the same in all of them, which outputs have as a symbol that the node
+   binds. The stacked outputs have another one in front, and no extent that a step decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilewright.core.node import Node as CoreNode
-from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Expr
-from tilewright.graph.nodes import GraphFunction, Module, Node
-from tilewright.graph.symbolic import If, Scan, bodies_of
+from tilewright.core.walk import preorder, substitute
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Expr, Var
+from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node
+from tilewright.graph.symbolic import If, Scan, While, ahead, bodies_of
 from tilewright.types.tensor import TensorType
 
 Fault = tuple[str, str]
@@ -40,6 +45,8 @@ def body_faults(module: Module, function: GraphFunction, node: Node, shown: Show
             yield from _scan_faults(module, body, node, attrs, shown)
         elif isinstance(attrs, If):
             yield from _branch_faults(body, node, attrs, shown)
+        elif isinstance(attrs, While):
+            yield from _While(body, node, attrs, shown).faults()
 
 
 def leads_to(module: Module, body: GraphFunction, around: set[str]) -> bool:
@@ -57,16 +64,16 @@ def run_by_nodes(module: Module) -> frozenset[str]:
     return frozenset([name for f in graphs for node in f.nodes for name in bodies_of(node.attrs)])
 
 
-def binds_sizes(module: Module, body: GraphFunction) -> bool:
-    """Whether a function binds symbols, or runs one that does."""
-    inner = [module.functions.get(name) for node in body.nodes for name in bodies_of(node.attrs)]
-    return any(n.binds for n in body.nodes) or any(
-        isinstance(f, GraphFunction) and binds_sizes(module, f) for f in inner
+def binds_sizes(functions: Mapping[str, AnyFunction], nodes: Sequence[Node]) -> bool:
+    """Whether nodes bind symbols, or run functions that do."""
+    inner = [functions.get(name) for node in nodes for name in bodies_of(node.attrs)]
+    return any(n.binds for n in nodes) or any(
+        isinstance(f, GraphFunction) and binds_sizes(functions, f.nodes) for f in inner
     )
 
 
 def _scan_faults(module: Module, body: GraphFunction, node: Node, attrs: Scan, shown: Shown) -> Iterator[Fault]:
-    if binds_sizes(module, body):
+    if binds_sizes(module.functions, body.nodes):
         yield f"{body.name} binds a size", "bind it before the scan, and give the body its symbol"
     counts = (len(body.symbols), len(body.params), len(body.results))
     if counts != (len(attrs.symbols), len(node.inputs), len(attrs.types)):
@@ -114,6 +121,89 @@ def _branch_faults(body: GraphFunction, node: Node, attrs: If, shown: Shown) -> 
         if len(shape) != type.rank or TensorType.of(result.type.dtype, joined) is not type:
             found = shown(TensorType.of(result.type.dtype, shape))
             yield f"{body.name} gives {found} for {name}, not {shown(type)}", "write that type, or bind its extents"
+
+
+class _While:
+    """A while and its body, compared."""
+
+    def __init__(self, body: GraphFunction, node: Node, attrs: While, shown: Shown) -> None:
+        self.body, self.node, self.attrs, self.shown = body, node, attrs, shown
+        self.given: dict[Expr, CoreNode] = dict(zip(body.symbols, attrs.symbols, strict=False))
+        self.own = body.symbols[len(attrs.symbols) :]
+        self.next: dict[Expr, Expr] = {}
+        self.first: dict[Expr, Expr] = {}
+        self.last: dict[Expr, Expr] = {}
+
+    def faults(self) -> Iterator[Fault]:
+        """What is wrong with the symbols and counts; then with the parameters and the results."""
+        body, attrs = self.body, self.attrs
+        taken, made = len(self.node.inputs) - ahead(attrs), 1 + len(attrs.types)
+        if not self.own or (len(body.params), len(body.results)) != (taken, made):
+            yield _misfit(body), "give the while its symbols but that of the step, and as many inputs and outputs"
+            return
+        if body.results[0].type is not TensorType(dtypes.bool_, ()):
+            yield f"{body.name} gives {self.shown(body.results[0].type)} first", "give bool[]: whether to go on"
+            return
+        loose = set(self.own[1:]).difference(*[p.type.shape for p in body.params[: attrs.states]])
+        if loose:
+            yield f"{len(loose)} symbols of {body.name} are an extent of no state", "let the while give them values"
+            return
+        for param, value in zip(body.params, self.node.inputs[ahead(attrs) :], strict=True):
+            expected = self._type(param.type, self.first, value.type.shape)
+            if expected is not value.type:
+                why = f"{body.name} wants {self.shown(expected)} for {param.name}, not {self.shown(value.type)}"
+                yield why, "give a value of that type, or other symbols"
+        results = zip(body.results[1:], body.result_names[1:], attrs.types, strict=True)
+        for n, (result, name, type) in enumerate(results):
+            if n < attrs.states:
+                yield from self._state(n, result.type, name, type)
+            else:
+                yield from self._stacked(result.type, name, type)
+
+    def _type(self, type: TensorType, values: dict[Expr, Expr], found: tuple[Expr, ...]) -> TensorType:
+        """A type of the body as the function around it has it: an extent that changes is what is found where it stands
+        first, and the same wherever else it stands."""
+        shape = []
+        for d, e in zip(type.shape, (*found, *type.shape[len(found) :]), strict=False):
+            shape.append(values.setdefault(d, e) if d in self.own[1:] else substitute(d, self.given))
+        return TensorType.of(type.dtype, [d for d in shape if isinstance(d, Expr)])
+
+    def _state(self, n: int, result: TensorType, name: str, type: TensorType) -> Iterator[Fault]:
+        """The next state has the extents of the one before, or those which the body says that they have next."""
+        param = self.body.params[n].type
+        expected = TensorType.of(param.dtype, self._next(param, result))
+        if result is not expected:
+            yield (
+                f"the state {name} goes on as {self.shown(result)}, not {self.shown(expected)}",
+                "keep its type, or let the extent be a symbol of the body that the while gives no value",
+            )
+        last = self._type(param, self.last, type.shape)
+        bound = {self.last[d] for d in param.shape if d in self.own[1:]}
+        if last is not type:
+            yield f"{name} ends as {self.shown(last)}, not {self.shown(type)}", "write that type"
+        elif not bound <= set(self.node.binds) or len(set(self.last.values())) < len(self.last):
+            why = f"{name} ends as {self.shown(last)}, with an extent of its own that the while does not bind"
+            yield why, "bind a symbol for each extent that changes"
+
+    def _next(self, param: TensorType, result: TensorType) -> list[Expr]:
+        known = (*result.shape, *param.shape[result.rank :])
+        pairs = zip(param.shape, known, strict=False)
+        return [self.next.setdefault(d, e) if d in self.own[1:] else d for d, e in pairs]
+
+    def _stacked(self, result: TensorType, name: str, type: TensorType) -> Iterator[Fault]:
+        """One slice a step; the steps are a symbol that the node binds."""
+        steps = self.last.setdefault(self.own[0], type.shape[0]) if type.shape else None
+        shape = [e for d in result.shape if isinstance(e := substitute(d, self.given), Expr)]
+        expected = TensorType.of(result.dtype, [steps or self.own[0], *shape])
+        alone = steps in self.node.binds and len(set(self.last.values())) == len(self.last)
+        inner = {v for d in result.shape for v in preorder(d) if isinstance(v, Var)} - set(self.given)
+        if inner:
+            yield f"a slice of {name} has the size {self.shown(result)}, which a step decides", "let all have one size"
+        elif type is not expected:
+            yield f"{name} is stacked as {self.shown(expected)}, not {self.shown(type)}", "write that type"
+        elif not alone:
+            why = f"{name} is stacked as {self.shown(type)}, with a number of steps that the while does not bind"
+            yield why, "bind a symbol for the number of steps"
 
 
 def _misfit(body: GraphFunction) -> str:

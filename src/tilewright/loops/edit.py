@@ -21,7 +21,9 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
+    Function,
     Let,
     Load,
     Reserve,
@@ -295,6 +297,11 @@ def fresh_copy(root: Stmt, names: Mapping[Var, Var] | None = None) -> Stmt:
     return made
 
 
+def rooms_of(function: Function) -> dict[Var, int]:
+    """The symbols that a call of a function may make larger, with what they are at first."""
+    return {s.room: s.room.least or 0 for s in statements(function.body) if isinstance(s, Enlarge)}
+
+
 def allocations(root: Stmt) -> list[Buffer]:
     """The buffers that `root` allocates, in program order."""
     return [s.buffer for s in statements(root) if isinstance(s, Alloc)]
@@ -316,6 +323,7 @@ __all__ = [
     "map_statements",
     "path_to",
     "replace",
+    "rooms_of",
     "statements",
     "substitute_buffers",
     "substitute_expressions",

@@ -41,6 +41,7 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
     Guard,
@@ -239,6 +240,9 @@ class _Emitter:
                 self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
             case Reserve(size):
                 self.line(f"machine.reserve({self.values(size)[0]})")
+            case Enlarge(room, least):
+                now, needed = self.values(room, least)
+                self.line(f"machine.enlarge({self.hold(room)}, {now}, {needed})")
             case View(buffer, source, offset):
                 shape = "".join(v + ", " for v in self.values(*buffer.shape))
                 given = f"{self.hold(buffer)}, {self.name(source)}, ({shape})"

@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.expr.evaluate import evaluate as evaluate_expr
 from tilewright.expr.nodes import Var
+from tilewright.loops.edit import rooms_of
 from tilewright.loops.emit_python import Compiled, compile_function
 from tilewright.loops.nodes import Buffer, Function
 from tilewright.report.errors import InternalError, UserError
@@ -42,13 +43,15 @@ def evaluate(
     """Runs a function on one array for each parameter, by name or in order; outputs are written in place. Returns what
     the function publishes: the results whose size the call computes, by the place of their pointer.
 
-    Symbols are bound from the arrays' shapes; those that no parameter has as a dimension come from `symbols`. `module`
+    Symbols are bound from the arrays' shapes; those that no parameter has as a dimension come from `symbols`. One that
+    may grow is as small as it may be at first, and doubled as often as need be. `module`
     holds the functions that are called, `constants` the module constants. Raises UserError when arrays do not fit.
     """
     given = [_named(arrays, p) for p in function.params] if isinstance(arrays, Mapping) else list(arrays)
     if len(given) != len(function.params):
         raise UserError(f"{function.name} takes {len(function.params)} arrays, not {len(given)}")
-    bound = bind_symbols(function, given, symbols or {})
+    rooms = {room.name: first for room, first in rooms_of(function).items()}
+    bound = bind_symbols(function, given, {**rooms, **(symbols or {})})
     for n, param in enumerate(function.params):
         if param.finite:
             require_finite(given[n], param.name)
@@ -60,6 +63,8 @@ def evaluate(
                 return {place: array.copy() for place, array in machine.published.items()}
             except _MoreMemory as more:
                 machine.arena_bytes = more.size
+            except _MoreRoom as more:
+                bound[more.room] = max(more.size, 2 * bound[more.room])
 
 
 def bind_symbols(function: Function, arrays: Sequence[Array], symbols: Mapping[str, int]) -> dict[Var, int]:
@@ -97,6 +102,14 @@ class _MoreMemory(Exception):
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.size = size
+
+
+class _MoreRoom(Exception):
+    """A symbol that may grow is too small: the call starts again with a larger one."""
+
+    def __init__(self, room: Var, size: int) -> None:
+        super().__init__(size)
+        self.room, self.size = room, size
 
 
 class _Machine:
@@ -142,6 +155,10 @@ class _Machine:
     def reserve(self, size: int) -> None:
         if size > self.arena_bytes:
             raise _MoreMemory(size)
+
+    def enlarge(self, room: Var, now: int, size: int) -> None:
+        if size > now:
+            raise _MoreRoom(room, size)
 
     def place(self, buffer: Buffer, arena: Array, offset: int, *shape: int) -> Array:
         """A fresh buffer at an offset of the arena, which must have been reserved."""

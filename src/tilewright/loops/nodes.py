@@ -251,6 +251,14 @@ class Reserve(Stmt):
     bytes: Expr
 
 
+class Enlarge(Stmt):
+    """The call needs the symbol `room` of its function to be at least `least`; with a smaller one the entry point
+    returns to its caller, who begins again with a larger one."""
+
+    room: Var
+    least: Expr
+
+
 class Guard(Stmt):
     """The bytes `begin` to `end` of the arena, whole pages, may be neither read nor written until the call ends: an
     access ends the process. Changes nothing that a right program can see."""

@@ -16,6 +16,7 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Guard,
     If,
@@ -261,6 +262,17 @@ class StatementParser(NameParser):
         self._end_line()
         return [Reserve(size)]
 
+    def _enlarge(self) -> list[Stmt]:
+        fix = "name a symbol of the function: enlarge room to n*4"
+        token = self.tokens.here
+        room = self.expression(dtypes.index)
+        if not isinstance(room, Var):
+            raise self.tokens.error("only a symbol can be enlarged", token, fix=fix)
+        self.tokens.expect("to", fix)
+        least = self.expression(dtypes.index)
+        self._end_line()
+        return [Enlarge(room, least)]
+
     def _guard(self) -> list[Stmt]:
         begin = self.expression(dtypes.index)
         self.tokens.expect("..", "write guard BEGIN..END")
@@ -330,6 +342,7 @@ _STATEMENTS: dict[str, Callable[[StatementParser], list[Stmt]]] = {
     "while": StatementParser._while,
     "assert": StatementParser._assert,
     "reserve": StatementParser._reserve,
+    "enlarge": StatementParser._enlarge,
     "guard": StatementParser._guard,
     "view": StatementParser._view,
     "publish": StatementParser._publish,

@@ -12,6 +12,7 @@
                | instruct x86.avx2.dot_i16 = l in 0..8: BODY    all of it is this instruction
                | block NAME(vi = i, reduce vk = k) [where COND]: [init: STATEMENT] BODY
                | alloc NAME: TYPE [in SCOPE [at OFFSET]]     | let NAME = VALUE           | reserve BYTES
+               | enlarge SYMBOL to NUMBER                       the call begins again with a larger one where it is less
                | view NAME: TYPE = BUFFER [at ELEMENT]       | publish BUFFER as argument 3, sizes 1
                | NAME[INDICES] = VALUE | NAME[INDICES] += VALUE
                | if COND: BODY [else: BODY] | while COND: BODY | scope: BODY | pass
@@ -49,6 +50,7 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
     Guard,
@@ -71,7 +73,7 @@ from tilewright.types.scopes import Scope
 
 _words = (
     "func for parallel vectorize unroll bind instruct block init reduce where alloc in at let if else while assert"
-    " reserve call pass scope view publish prefetch guard"
+    " reserve enlarge call pass scope view publish prefetch guard"
 )
 KEYWORDS = WORDS | frozenset(_words.split(" "))
 """Words that no variable or buffer can have as its name."""
@@ -305,6 +307,10 @@ class _Writer:
         with self.sharing(s.bytes):
             self.line(f"reserve {self.value(s.bytes)}", s)
 
+    def enlarge(self, s: Enlarge) -> None:
+        with self.sharing(s.least):
+            self.line(f"enlarge {self.value(s.room)} to {self.value(s.least)}", s)
+
     def guard(self, s: Guard) -> None:
         with self.sharing(s.begin, s.end):
             self.line(f"guard {self.value(s.begin)}..{self.value(s.end)}", s)
@@ -338,6 +344,7 @@ _FORMS: dict[type[Stmt], Callable[..., None]] = {
     While: _Writer.repeat,
     Assert: _Writer.check,
     Reserve: _Writer.reserve,
+    Enlarge: _Writer.enlarge,
     Guard: _Writer.guard,
     View: _Writer.view,
     Publish: _Writer.publish,

@@ -30,6 +30,7 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
     Guard,
@@ -81,8 +82,10 @@ class _Verifier:
         self.around: list[For] = []
         self.before: list[set[Node]] = []
         self.reduced: set[Var] = set()
+        self.symbols: tuple[Var, ...] = ()
 
     def function(self, f: Function) -> None:
+        self.symbols = f.symbols
         for symbol in f.symbols:
             self.define(f, symbol)
             self.expect(f, symbol, dtypes.index, "a symbol")
@@ -201,6 +204,8 @@ class _Verifier:
                 self.assertion(s)
             case Reserve(size):
                 self.expect(s, size, dtypes.index, "the number of bytes")
+            case Enlarge(room, least):
+                self.enlarge(s, room, least)
             case Guard(begin, end):
                 self.expect(s, begin, dtypes.index, "the first byte")
                 self.expect(s, end, dtypes.index, "the end of the bytes")
@@ -214,6 +219,13 @@ class _Verifier:
                 self.call(s)
             case _:
                 raise Fault(s, f"{type(s).__name__} is no statement of this level")
+
+    def enlarge(self, s: Enlarge, room: Var, least: Expr) -> None:
+        self.expect(s, room, dtypes.index, "the room")
+        self.expect(s, least, dtypes.index, "what is needed")
+        if room not in self.symbols:
+            why = "a caller gives values to symbols of the function alone"
+            raise Fault(s, f"{room.name} cannot be enlarged", part=room, why=why, fix="name a symbol in the head")
 
     def branch(self, s: If) -> None:
         """A branch, or a mask: a condition with lanes."""

@@ -9,8 +9,10 @@
 
     m, z: f32[m] = if(cond, x, then="short", otherwise="long", symbols=(n,))
 
-The first four, `scan` and `if` compute nothing by themselves: the graph's verifier and evaluator know their records
-(graph/symbolic.py).
+    k, m, h: f32[m], y: f32[k, 4] = while(go, h0, w, body="cell", states=1, symbols=(n,), most=n)
+
+The first four, `scan`, `if` and `while` compute nothing by themselves: the graph's verifier and evaluator know their
+records (graph/symbolic.py).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.meaning import convert
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
-from tilewright.graph.symbolic import Call, Constant, If, Require, Scan, Size
+from tilewright.graph.symbolic import Call, Constant, If, Require, Scan, Size, While
 from tilewright.loops.build import Builder
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.checks import check_sizes
@@ -122,9 +124,25 @@ class IfOp(SymbolicOp):
     attributes = If
 
     def infer(self, context: TypeContext, inputs: Types, attrs: If) -> Types:
-        if inputs[:1] != (TensorType(dtypes.bool_, ()),):
-            shown = str(inputs[0]) if inputs else "nothing"
-            raise context.error(f"the condition is one bool[], not {shown}", "cast it to bool and reshape to ()")
+        check_condition(context, inputs)
+        return attrs.types
+
+
+class WhileOp(SymbolicOp):
+    """Runs a graph function of the module as long as a truth value holds that each step gives."""
+
+    name = "while"
+    attributes = While
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: While) -> Types:
+        check_condition(context, inputs)
+        if attrs.states < 0 or len(inputs) < 1 + attrs.states or len(attrs.types) < attrs.states:
+            raise context.error(
+                f"while with {attrs.states} states has at least {1 + attrs.states} inputs and {attrs.states} outputs,"
+                f" not {len(inputs)} and {len(attrs.types)}"
+            )
+        if attrs.most is not None and attrs.most.dtype is not dtypes.index:
+            raise context.error(f"the number of steps is an i64, not {attrs.most.dtype}")
         return attrs.types
 
 
@@ -234,11 +252,19 @@ class IotaOp(Op):
         build.compute("iota", outputs[0], lambda *at: cast(at[attrs.axis], attrs.dtype))
 
 
+def check_condition(context: TypeContext, inputs: Types) -> None:
+    """The first input is one truth value."""
+    if inputs[:1] != (TensorType(dtypes.bool_, ()),):
+        shown = str(inputs[0]) if inputs else "nothing"
+        raise context.error(f"the condition is one bool[], not {shown}", "cast it to bool and reshape to ()")
+
+
 def check_no_inputs(context: TypeContext, inputs: Types) -> None:
     """There are no inputs."""
     if inputs:
         raise context.error(f"{context.op} takes no inputs, not {', '.join(map(str, inputs))}")
 
 
-for _op in (ConstantOp(), SizeOp(), RequireOp(), CallOp(), ScanOp(), IfOp(), FullOp(), IndexValuesOp(), IotaOp()):
+_BY_THEMSELVES = (FullOp(), IndexValuesOp(), IotaOp())
+for _op in (ConstantOp(), SizeOp(), RequireOp(), CallOp(), ScanOp(), IfOp(), WhileOp(), *_BY_THEMSELVES):
     register(_op)

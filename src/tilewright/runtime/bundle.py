@@ -128,6 +128,7 @@ def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Js
         "constants": constants,
         "sites": [_site(site, interface) for site in program.sites],
         "denormals": program.denormals,
+        "rooms": list(program.rooms),
         "checked": program.checked,
     }
 
@@ -203,8 +204,9 @@ class Bundle:
         code = tuple(bytes(self._blobs[f"code {n} {m}"]) for m in range(row["objects"]))
         denormals = check_denormals(row["denormals"], self.targets[n])
         checked = row.get("checked", False) is True
-        target = self.targets[n]
-        return Program(interface, code, faults, constants, target, sites, self.about, denormals, checked=checked)
+        rooms = tuple(max(int(room), 0) for room in row["rooms"])
+        made_of = (interface, code, faults, constants, self.targets[n], sites, self.about, denormals)
+        return Program(*made_of, checked=checked, rooms=rooms)
 
     def _constant(self, row: Mapping[str, Any], sources: Sequence[Source]) -> Array:
         dtype, shape = DTYPES[row["dtype"]].numpy, tuple(int(d) for d in row["shape"])

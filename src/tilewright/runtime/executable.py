@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tilewright.codegen.abi import ARENA_TOO_SMALL
+from tilewright.codegen.abi import ARENA_TOO_SMALL, ROOM_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
 from tilewright.report.arguments import check_kind, check_seconds, check_size
 from tilewright.report.errors import RuntimeFault, UserError
@@ -105,11 +105,11 @@ class Executable:
 
     def _make_frames(self) -> Frames:
         ports, constants = self.interface, ctypes.addressof(self._constant_pointers)
-        sizes, flushes = len(ports.symbols) + self._late, self.denormals == FLUSH
+        flushes = self.denormals == FLUSH
         checked = self.program.checked
         self._guarded_constants = GuardedConstants(self.program.constants) if checked else None
-        shape = FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads, flushes, checked)
-        return Frames(shape)
+        counts = len(ports.inputs), len(ports.outputs), len(ports.symbols), self.program.rooms, self._late
+        return Frames(FrameShape(*counts, constants, self.threads, flushes, checked))
 
     def __repr__(self) -> str:
         return describe(type(self).__name__, self.program, self.threads)
@@ -331,8 +331,10 @@ class Executable:
         return self._inside.arena(sizes or {}, other)
 
     def _enter(self, frame: Frame, symbols: tuple[int, ...]) -> None:
-        """Calls native code; again with a larger arena when it asks for one. Keeps Python's lock where this thread's
-        last call of these sizes was short."""
+        """Calls native code; again with a larger arena, or a larger size, when it asks for one. Where the arena would
+        be too large, sizes that earlier calls made larger are small again. Keeps Python's lock where this thread's last
+        call of these sizes was short."""
+        shrunk = False
         while True:
             is_short = frame.short == symbols
             entry, clock = self._held if is_short else self._entry, perf_counter_ns
@@ -350,15 +352,24 @@ class Executable:
                 elif not is_short and took < SHORT:
                     frame.short = symbols
                 return
-            if status != ARENA_TOO_SMALL:
+            if status > 0:
                 raise self._fault(status, frame.fault)
-            frame.grow(int(frame.fault[0]))
+            needed = int(frame.fault[0])
+            if status != ARENA_TOO_SMALL:
+                frame.enlarge(ROOM_TOO_SMALL - status, needed)
+                continue
+            try:
+                frame.grow(needed)
+            except RuntimeFault:
+                if not frame.shrink() or shrunk:
+                    raise
+                shrunk = True
 
     def _collect(
         self, outputs: Sequence[Array | None], frame: Frame, wanted: Sequence[Array | None] | None
     ) -> tuple[Array, ...]:
         """Copies the outputs of dynamic size out of the arena."""
-        place = len(self.interface.symbols)
+        place = len(self.interface.symbols) + len(self.program.rooms)
         result: list[Array] = []
         for n, (port, out) in enumerate(zip(self.interface.outputs, outputs, strict=True)):
             if out is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.codegen.abi import CALL, FAULT_VALUES
 from tilewright.runtime.checked import Guarded
-from tilewright.runtime.memory import allocate, check_memory
+from tilewright.runtime.memory import UNCOUNTABLE, allocate, check_memory
 from tilewright.runtime.reuse import Output
 
 _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
@@ -26,13 +26,15 @@ class Frame:
     faults; `call_at` is the address of the record that says where all of it is, which is what native code takes.
     `places` make the results.
 
+    `rooms` are the first values of the sizes that calls make larger, which stand behind the symbols.
+
     `short` are the symbols of the last call if that was short, and `looks` counts the calls that were not. A frame is
     `taken` during a call.
     """
 
     __slots__ = (
-        *("at_end", "call_at", "fault", "guarded", "looks", "memory", "places", "pointers"),
-        *("record", "short", "sizes", "taken"),
+        *("at_end", "call_at", "fault", "guarded", "looks", "memory", "place", "places", "pointers"),
+        *("record", "rooms", "short", "sizes", "taken"),
     )
 
     def __init__(self, shape: FrameShape) -> None:
@@ -51,6 +53,17 @@ class Frame:
         self.short: tuple[int, ...] | None = None
         self.looks = 0
         self.taken = False
+        self.place, self.rooms = shape.symbols, shape.rooms
+        self._begin_small()
+
+    def _begin_small(self) -> None:
+        self.sizes[self.place : self.place + len(self.rooms)] = self.rooms
+
+    def enlarge(self, place: int, least: int) -> None:
+        """Makes a size that calls may make larger at least this; twice what it was, so that few calls begin again."""
+        if least >= UNCOUNTABLE:
+            check_memory(least, "buffers")
+        self.sizes[place] = min(max(least, 2 * self.sizes[place]), UNCOUNTABLE)
 
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
@@ -61,6 +74,12 @@ class Frame:
             self.memory = self.guarded.arena(size, self.at_end)
         self.record[_ARENA] = self.memory.ctypes.data
         self.record[_ARENA_BYTES] = size
+
+    def shrink(self) -> bool:
+        """Lets the sizes that calls make larger be what they were at first; whether one was larger."""
+        first = list(self.sizes[self.place : self.place + len(self.rooms)])
+        self._begin_small()
+        return first != list(self.rooms)
 
     def begin(self, constants: int, at_end: bool) -> None:
         """Begins a call of a checked program: constants are at these addresses, and the buffers of the arena, which is
@@ -90,11 +109,18 @@ class FrameShape:
 
     inputs: int
     outputs: int
-    sizes: int
+    symbols: int
+    rooms: tuple[int, ...]
+    late: int
     constants: int
     threads: int
     flushes: bool = False
     checked: bool = False
+
+    @property
+    def sizes(self) -> int:
+        """How many sizes a call reads and writes: symbols, those that it makes larger, and those of results."""
+        return self.symbols + len(self.rooms) + self.late
 
 
 class Frames(threading.local):

@@ -16,7 +16,7 @@ from tilewright.core.passes import Record
 from tilewright.core.switches import Switches
 from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import AnyFunction, Module
-from tilewright.loops.edit import statements
+from tilewright.loops.edit import rooms_of, statements
 from tilewright.loops.nodes import CallFunction, Function
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.explain import PlanReport, rows_at
@@ -141,8 +141,8 @@ class Inside:
         return "\n".join([*comments, str(function)])
 
     def arena(self, sizes: Mapping[str, int], other: int | None) -> ArenaUse:
-        """The buffers of the arena during a call of these sizes, by the names of symbols, `other` for the rest.
-        UserError where one is missing."""
+        """The buffers of the arena during a call of these sizes, by the names of symbols, `other` for the rest; sizes
+        that a call makes larger are what they are at first. UserError where one is missing."""
 
         def size(symbol: Var) -> int:
             found = sizes.get(symbol.name, other)
@@ -154,7 +154,9 @@ class Inside:
         main = self.module.main
         assert isinstance(main, Function)
         functions = {name: f for name, f in self.module.functions.items() if isinstance(f, Function)}
-        return use_of_arena(main, functions, {symbol: size(symbol) for symbol in main.symbols}, size)
+        rooms = rooms_of(main)
+        known = {symbol: rooms[symbol] if symbol in rooms else size(symbol) for symbol in main.symbols}
+        return use_of_arena(main, functions, known, size)
 
     def _comments(self, kernel: str, number: int) -> list[str]:
         """How a kernel came to its schedule, where a stage of this number is not before that."""

@@ -12,7 +12,7 @@ from tilewright.report.errors import RuntimeFault
 
 Array = np.ndarray[Any, Any]
 
-_UNCOUNTABLE = 2**62
+UNCOUNTABLE = 2**62
 """Sizes from here on are what overflowing arithmetic is reported as: see codegen's Reserve."""
 
 
@@ -20,7 +20,7 @@ def check_memory(size: int, what: str) -> None:
     """`what` (buffers, results) of one call may take `size` bytes. Raises RuntimeFault where that is too much."""
     limit = settings.MEMORY_LIMIT.read() or _machine_memory()
     if size > limit:
-        amount = f"{size:,} bytes" if size < _UNCOUNTABLE else "more bytes than can be counted"
+        amount = f"{size:,} bytes" if size < UNCOUNTABLE else "more bytes than can be counted"
         raise RuntimeFault(
             "the call needs more memory than it may take",
             why=f"its {what} take {amount}, and the limit is {limit:,}",

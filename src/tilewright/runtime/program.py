@@ -40,7 +40,8 @@ class Program:
     first); `constants` the arrays that it takes, in order; `sites` where it calls kernels, as profiles number them;
     `provenance` says what it was made from, `files` the absolute paths of the files that hold it;
     `denormals` whether its calls keep or flush subnormal numbers; `checked` whether it guards and checks its memory
-    (runtime/checked.py)."""
+    (runtime/checked.py); `rooms` what the sizes behind the interface's symbols are at first: those that a call makes
+    larger when it needs them larger."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -52,3 +53,4 @@ class Program:
     denormals: str = "keep"
     files: tuple[str, ...] = ()
     checked: bool = False
+    rooms: tuple[int, ...] = ()

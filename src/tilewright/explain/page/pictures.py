@@ -14,7 +14,7 @@ from enum import Enum
 
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.graph.symbolic import Call, Constant, If, Scan, bodies_of
+from tilewright.graph.symbolic import Call, Constant, If, Scan, While, bodies_of
 
 
 class Kind(Enum):
@@ -110,7 +110,7 @@ def _picture(before: GraphFunction, after: GraphFunction, turns: dict[str, int])
 
 
 def _item(node: Node, made_by: dict[Value, Node], before: GraphFunction, turns: dict[str, int]) -> Item:
-    if isinstance(node.attrs, Scan):
+    if isinstance(node.attrs, Scan | While):
         return Item(Kind.LOOP, node.attrs.body, main=node.source)
     if isinstance(node.attrs, If):
         return Item(Kind.CHOICE, " or ".join(bodies_of(node.attrs)), main=node.source)

@@ -1,6 +1,7 @@
 """Removes nodes without used results, graph functions that are never run, and constants that no node names.
 
-Nodes that guard stay: `require`, and `size`, whose range is checked when the program runs, with all that it needs.
+Nodes that guard stay: `require`, and `size`, whose range is checked when the program runs, with all that they need; so
+does what binds a symbol that those which stay use.
 Operators that may fail for other reasons (an index out of range) are left out with their results.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.expr.nodes import Var
+from tilewright.graph.attributes import expressions_in
 from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Constant, Require, Size, bodies_of
@@ -20,11 +23,17 @@ def eliminate_dead(module: Module) -> Module:
 
 def _eliminate(module: Module, function: GraphFunction) -> Module:
     used: set[Value] = set(function.results)
+    symbols: set[Var] = set()
+    binds = any(node.binds and not isinstance(node.attrs, Size) for node in function.nodes)
     kept = []
     for node in reversed(function.nodes):
-        if isinstance(node.attrs, Require | Size) or any(v in used for v in node.outputs):
+        guards = isinstance(node.attrs, Require | Size) or not symbols.isdisjoint(node.binds)
+        if guards or any(v in used for v in node.outputs):
             used.update(node.inputs)
             kept.append(node)
+            if binds:
+                exprs = [*expressions_in(node.attrs.field_values()), *(d for v in node.outputs for d in v.type.shape)]
+                symbols.update(v for e in exprs for v in e.variables if isinstance(v, Var))
     if len(kept) == len(function.nodes):
         return module
     return module.with_function(function.replace(nodes=tuple(reversed(kept))))

@@ -23,8 +23,9 @@ from tilewright.graph.instance import substituted
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_ELEMENTS, REGISTRY, TypeContext
-from tilewright.graph.symbolic import If, Require, Scan, bodies_of, running
+from tilewright.graph.symbolic import Require, bodies_of, given_symbols, running
 from tilewright.report.errors import UserError
+from tilewright.report.nearest import nearest
 
 
 def fix_dimensions(module: Module, sizes: Mapping[str, int]) -> Module:
@@ -55,7 +56,7 @@ def _fix_bodies(module: Module, function: GraphFunction, names: FreshNames) -> M
     nodes: list[Node] = []
     for node in function.nodes:
         own = {name: names.fresh(name) for name in bodies_of(node.attrs)}
-        given = node.attrs.symbols if isinstance(node.attrs, Scan | If) else ()
+        given = given_symbols(node.attrs)
         fixed = [n for n, e in enumerate(given) if isinstance(e, Const)]
         try:
             bodies = [_fixed(module, name, given, own[name]) for name in own] if fixed else []
@@ -74,7 +75,7 @@ def _fixed(module: Module, name: str, given: Sequence[Expr], own: str) -> GraphF
     """A function that a node runs, under another name, with the numbers that the node gives to symbols."""
     body = module.functions[name]
     assert isinstance(body, GraphFunction)
-    known: dict[Expr, CoreNode] = {s: e for s, e in zip(body.symbols, given, strict=True) if isinstance(e, Const)}
+    known: dict[Expr, CoreNode] = {s: e for s, e in zip(body.symbols, given, strict=False) if isinstance(e, Const)}
     return _Instance(body, known).function().replace(name=own)
 
 
@@ -84,7 +85,7 @@ def _unknown(name: str, size: int, symbols: tuple[Var, ...]) -> UserError:
         f"no dimension is called {name!r}",
         where=f"dimension {name} = {size}",
         why=f"the dimensions are {', '.join(names)}" if names else "all dimensions of the inputs are fixed",
-        fix=_written(names[0], size) if names else "leave it out",
+        fix=_written(nearest(name, names) or names[0], size) if names else "leave it out",
     )
 
 

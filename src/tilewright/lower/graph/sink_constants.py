@@ -6,7 +6,8 @@
     graph cell(h: f32[8], w: f32[8, 8]) -> y: …                graph cell(h: f32[8]) -> y:
                                                                  w: f32[8, 8] = constant(name=@w)
 
-So do those of the branches of an `if`. A body that several nodes run is copied for the one whose constants it takes.
+So do those of the branches of an `if` and of the body of a `while`. A body that several nodes run is copied for the one
+whose constants it takes.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from collections import Counter
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node
-from tilewright.graph.op import Attributes
-from tilewright.graph.symbolic import Constant, If, Scan, bodies_of, running
+from tilewright.graph.symbolic import Constant, If, Scan, While, ahead, bodies_of, running
 from tilewright.ops.symbolic import Full
 
 
 def sink_constants(module: Module) -> Module:
-    """The module with constant operands of scans and branches inside of their bodies."""
+    """The module with constant operands of loops and branches inside of their bodies."""
     made = over_graphs(module, _sink)
     return module if made is module else sink_constants(made)  # bodies within bodies
 
@@ -37,7 +37,7 @@ def _sink(module: Module, function: GraphFunction) -> Module:
         if not sunk:
             edit.keep(node)
             continue
-        given = _given(attrs)
+        given = ahead(attrs)
         renamed: dict[str, str] = {}
         for name in bodies_of(attrs):
             body = module.functions[name]
@@ -61,19 +61,14 @@ def _bodies(module: Module) -> list[str]:
     return [name for f in graphs for node in f.nodes for name in bodies_of(node.attrs)]
 
 
-def _given(attrs: Attributes) -> int:
-    """The inputs of a node in front of those that its bodies take."""
-    return 1 if isinstance(attrs, If) else 0
-
-
 def _constants(edit: Edit, module: Module, node: Node) -> dict[int, Node]:
     """The nodes that make the constant operands of a node which its bodies take whole, by the operands' places. The
     bodies must know the type in numbers."""
     match attrs := node.attrs:
         case Scan():
             first = attrs.states + len(attrs.scanned)
-        case If():
-            first = _given(attrs)
+        case If() | While():
+            first = ahead(attrs) + (attrs.states if isinstance(attrs, While) else 0)
         case _:
             return {}
     bodies = [module.functions[name] for name in bodies_of(attrs)]
@@ -82,7 +77,7 @@ def _constants(edit: Edit, module: Module, node: Node) -> dict[int, Node]:
         made = edit.producer(value)
         if n < first or made is None or value.type.static_shape() is None:
             continue
-        alike = all(isinstance(b, GraphFunction) and b.params[n - _given(attrs)].type is value.type for b in bodies)
+        alike = all(isinstance(b, GraphFunction) and b.params[n - ahead(attrs)].type is value.type for b in bodies)
         if alike and isinstance(made.attrs, Constant | Full):
             found[n] = made
     return found

@@ -8,6 +8,9 @@
 A kernel that reads the state of its step, or runs before one that does, writes the next state elsewhere; a copy puts it
 in place at the end of the step.
 
+A `while` keeps the truth value that says whether to go on like a state. A state whose size changes is always copied:
+its memory grows before.
+
 The branches of an `if` copy those results, too, whose sizes are known only when one of them has run:
 
     m, y: f32[m] = if(c, x, then="short", …)                 graph short(x: f32[4]) -> y_1:
@@ -23,7 +26,7 @@ from collections.abc import Iterator
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
-from tilewright.graph.symbolic import Call, Scan, bodies_of, running
+from tilewright.graph.symbolic import Call, If, While, ahead, bodies_of, given_symbols, running, states_of
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, Function
 from tilewright.lower.kernels.make_kernels import free_symbols
@@ -37,11 +40,9 @@ def own_states(module: Module) -> Module:
     names = FreshNames(module.functions, "_")
     module = _own_branches(module, names)
     for name, runner in {name: node for node in _nodes(module) for name in bodies_of(node.attrs)}.items():
-        body, attrs = module.functions[name], runner.attrs
+        body = module.functions[name]
         assert isinstance(body, GraphFunction)
-        copied = runner.sized_here()
-        if isinstance(attrs, Scan):
-            copied = [n for n in range(attrs.states) if not _is_in_place(body, n)]
+        copied = _copied(body, runner)
         if copied:
             module = module.with_function(_with_copies(body, copied, kernels, names))
     for kernel in kernels.values():
@@ -73,15 +74,39 @@ def _own_branches(module: Module, names: FreshNames) -> Module:
     return module
 
 
-def _is_in_place(body: GraphFunction, state: int) -> bool:
+def _copied(body: GraphFunction, runner: Node) -> list[int]:
+    """The places of a body's results that are copied at its end: states that cannot be written in place, those made in
+    another size that only a step knows to be the same, and last of all results whose sizes the node binds."""
+    attrs = runner.attrs
+    front = ahead(attrs) if isinstance(attrs, While) else 0
+    sized = {front + n for n in runner.sized_here() if isinstance(attrs, If) or n < states_of(attrs)}
+    moving = set(sized)
+    for n in range(states_of(attrs)):
+        if not _is_in_place(body, front + n, body.params[n]):
+            moving.add(front + n)
+    given = set(body.symbols[: len(given_symbols(attrs))])
+    for n in range(len(body.results)):
+        base = _base(body, body.results[n])
+        if not {v for d in base.type.shape for v in d.variables} <= given:
+            moving.add(n)
+    return sorted(moving, key=lambda n: (n in sized, n))
+
+
+def _base(body: GraphFunction, value: Value) -> Value:
+    """The value that one is a view of."""
+    made = {v: node for node in body.nodes for v in node.outputs}
+    while value in made and made[value].op.name == "reshape":
+        (value,) = made[value].inputs
+    return value
+
+
+def _is_in_place(body: GraphFunction, result: int, state: Value) -> bool:
     """Whether a call writes the next state, and all that read the state before it run earlier."""
     made = {v: n for n, node in enumerate(body.nodes) for v in node.outputs}
-    base = body.results[state]
-    while base in made and body.nodes[made[base]].op.name == "reshape":
-        (base,) = body.nodes[made[base]].inputs
+    base = _base(body, body.results[result])
     if base not in made or not isinstance(body.nodes[made[base]].attrs, Call):
         return False
-    return max(_readers(body, body.params[state]), default=-1) < made[base]
+    return max(_readers(body, state), default=-1) < made[base]
 
 
 def _readers(body: GraphFunction, value: Value) -> Iterator[int]:

@@ -28,6 +28,7 @@ from tilewright.loops.nodes import (
     Assert,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
     Let,
@@ -64,7 +65,7 @@ def outline_parallel(module: Module) -> Module:
 def may_end_call(stmt: Stmt, module: Module, seen: frozenset[str] = frozenset()) -> bool:
     """Whether a statement may return to the caller of the program, or run for ever."""
     for s in statements(stmt):
-        if isinstance(s, Assert | Publish | Reserve | While):
+        if isinstance(s, Assert | Enlarge | Publish | Reserve | While):
             return True
         if isinstance(s, CallFunction):
             callee = module.functions.get(s.callee)

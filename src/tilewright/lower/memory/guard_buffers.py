@@ -11,7 +11,8 @@
 
 The first word of the arena is the caller's. Where it is 0, buffers begin where a guard ends, so that an access in front
 of one faults; otherwise they end where a guard begins. No two buffers share memory, so the arena is larger than the one
-that was planned. Buffers whose sizes are known at one point of the program are laid out together there.
+that was planned. Buffers whose sizes are known at one point of the program are laid out together there. Those whose
+sizes a step of a loop decides stay where they were planned, in memory of that size in front of all others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tilewright.expr.build import equal, maximum, select
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Module
-from tilewright.loops.nodes import Alloc, Assert, Buffer, Function, Guard, Let, Load, Reserve, Stmt, View, seq
+from tilewright.loops.edit import map_statements, statements
+from tilewright.loops.nodes import Alloc, Assert, Buffer, Function, Guard, Let, Load, Reserve, Stmt, View, While, seq
 from tilewright.loops.same import statements_of
 from tilewright.report import settings
 from tilewright.target import Target
@@ -51,6 +53,11 @@ class _Guarded:
         self._protects = "windows" not in target.triple
         self._top: Expr = const(2 * self._page)
         self._at_end = Var("at_end")
+        self._inner = {b for s in body if isinstance(s, While) for b in _placed_in(s)}
+        self._first = self._top
+        if self._inner:
+            planned = next(s.bytes for s in body if isinstance(s, Reserve))
+            self._top = self._top + self._whole(planned) + self._page
         self._views: dict[Buffer, tuple[Stmt, ...]] = {}
 
     def statements(self) -> Iterator[Stmt]:
@@ -64,7 +71,13 @@ class _Guarded:
             if isinstance(s, Alloc) and s.offset is not None:
                 yield from self._views[s.buffer]
             elif not isinstance(s, Reserve):
-                yield s
+                yield map_statements(s, self._moved) if isinstance(s, While) else s
+
+    def _moved(self, s: Stmt) -> Stmt:
+        """A statement of a loop: buffers there are behind the caller's word."""
+        if isinstance(s, Alloc) and s.offset is not None and s.buffer in self._inner:
+            return s.replace(offset=s.offset + self._first)
+        return s
 
     def _groups(self) -> dict[int, list[Buffer]]:
         """The buffers by the statement before which their sizes are known and checked."""
@@ -104,10 +117,18 @@ class _Guarded:
         return Alloc(pages, begin), View(buffer, pages, self._at_end * free)
 
     def _whole_pages(self, buffer: Buffer) -> Expr:
-        size = simplify(maximum(_elements(buffer) * buffer.dtype.bytes, 0))
+        return self._whole(simplify(maximum(_elements(buffer) * buffer.dtype.bytes, 0)))
+
+    def _whole(self, size: Expr) -> Expr:
+        """A number of bytes in whole pages."""
         if isinstance(size, Const):
             return const(-(-int(size.value) // self._page) * self._page)
         return FloorDiv(size + (self._page - 1), const(self._page)) * self._page
+
+
+def _placed_in(loop: Stmt) -> list[Buffer]:
+    """The buffers in the arena that a loop makes."""
+    return [s.buffer for s in statements(loop) if isinstance(s, Alloc) and s.offset is not None]
 
 
 def _elements(buffer: Buffer) -> Expr:

@@ -22,17 +22,28 @@ from tilewright.lower.memory.plan_memory import Life
 from tilewright.types.scopes import Scope
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A loop: the variable that tells its steps apart, and either how many there are or, where it goes on as long as a
+    condition holds, that condition; such a loop counts its steps itself."""
+
+    var: Var
+    steps: Expr | None
+    cond: Expr | None = None
+
+
 @dataclass(slots=True)
 class Step:
     """A statement of the main function before memory is planned, and the buffers it touches. `inside` are the variables
-    of the loops around it; a step without a statement `opens` a loop, or stands behind one. It runs only where its
-    `guard` holds, if it has one."""
+    of the loops around it; a step without a statement `opens` a loop, or stands behind one: a loop of so many steps, or
+    one that runs as long as a condition holds. It runs only where its `guard` holds, if it has one; it `binds` a symbol
+    of sizes."""
 
     statement: Stmt | None
     touches: tuple[Buffer, ...] = ()
     binds: Var | None = None
     inside: tuple[Var, ...] = ()
-    opens: tuple[Var, Expr] | None = None
+    opens: Opening | None = None
     guard: Expr | None = None
 
 
