@@ -255,6 +255,7 @@ s.fuse(ci, s.get_loop("a"))
 s.partition(co, 1)
 """,
     ),
+    "a piece with a buffer of its own in its loop": ("rows", 's.schedule_pieces([["s", "y"]], [""])'),
 }
 """Steps that are legal, where it takes care."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TypeVar
+import inspect
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, loops_inside, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt, Store
 from tilewright.report.errors import UserError
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Obstacle, Step, refusing
 
 Named = TypeVar("Named", Block, Buffer)
 
@@ -27,7 +28,7 @@ def find_loop(function: Function, loop: Var | str) -> For:
             return only
         what = f"loop {only.var.name} of {function.name} is part of the instruction {whole.instruction}"
         fix = f"do this before tensorize({whole.var.name}, …)"
-        raise refusal(function, what, whole, why="an instruction runs its nest as a whole", fix=fix)
+        raise Obstacle(whole, "an instruction runs its nest as a whole", fix).error(function, what)
     name = loop if isinstance(loop, str) else loop.name
     if not found:
         why = f"its loops are {', '.join(dict.fromkeys(s.var.name for s in loops)) or 'none'}"
@@ -37,7 +38,7 @@ def find_loop(function: Function, loop: Var | str) -> For:
     what = f"{len(found)} loops are called {name} in {function.name}"
     inside = ", ".join(dict.fromkeys(b.name for s in found for b in blocks(s)))
     fix = f"take it from get_loops(block), with one of the blocks {inside}"
-    raise refusal(function, what, found[1], why="a name must mean one loop", fix=fix)
+    raise Obstacle(found[1], "a name must mean one loop", fix).error(function, what)
 
 
 def find_block(function: Function, name: str) -> Block:
@@ -70,6 +71,45 @@ def allocation_of(function: Function, buffer: Buffer) -> Alloc | None:
 def writers_of(function: Function, buffer: Buffer) -> list[Block]:
     """The blocks that store to a buffer."""
     return [b for b in blocks(function.body) if buffer in stored_buffers(b)]
+
+
+HANDLES: dict[str, tuple[Callable[[Function, Any], For | Block | Buffer], str]] = {
+    "For": (find_loop, "Var"),
+    "Block": (find_block, "str"),
+    "Buffer": (find_buffer, "str"),
+}
+"""The types of nodes that primitives work on: how one is found in a program, and the type of its handle."""
+
+
+def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]:
+    """Makes a primitive of a function that works on nodes of a program: called with handles, it finds those for its
+    parameters that are annotated For, Block or Buffer. An obstacle that is met is the error `what`, in which parameters
+    stand for what is given, nodes for their names: "cannot split loop {loop} by {factor}"."""
+
+    def made(body: Callable[..., Step]) -> Callable[..., Step]:
+        signature = inspect.signature(body)
+        types = {name: str(p.annotation).removesuffix(" | None") for name, p in signature.parameters.items()}
+        handles = {name: HANDLES[kind] for name, kind in types.items() if kind in HANDLES}
+
+        @wraps(body)
+        def applied(function: Function, *arguments: Any, **options: Any) -> Step:
+            given = signature.bind(function, *arguments, **options)
+            given.apply_defaults()
+            names = dict(given.arguments)
+            for name in [name for name in handles if given.arguments[name] is not None]:
+                value, find = given.arguments[name], handles[name][0]
+                several = isinstance(value, tuple)
+                nodes = [find(function, handle) for handle in (value if several else (value,))]
+                given.arguments[name] = tuple(nodes) if several else nodes[0]
+                names[name] = ", ".join(node.var.name if isinstance(node, For) else node.name for node in nodes)
+            with refusing(function, what.format_map(names)):
+                return body(*given.args, **given.kwargs)
+
+        shown = [p.replace(annotation=handles[n][1]) if n in handles else p for n, p in signature.parameters.items()]
+        applied.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        return applied
+
+    return made
 
 
 def get_loop(function: Function, name: str) -> Step:
@@ -107,6 +147,11 @@ def get_consumers(function: Function, block: str) -> Step:
 def nests(function: Function) -> tuple[Stmt, ...]:
     """The top-level statements of a function."""
     return function.body.body if isinstance(function.body, Seq) else (function.body,)
+
+
+def local_buffers(function: Function) -> list[Buffer]:
+    """The buffers that are allocated at the top level of a function."""
+    return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
 
 
 @lru_cache(maxsize=1 << 11)

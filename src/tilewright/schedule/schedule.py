@@ -36,7 +36,7 @@ from tilewright.schedule.buffers import copies, layout
 from tilewright.schedule.facts.iterations import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
-from tilewright.schedule.step import Made, Refused, Step
+from tilewright.schedule.step import Made, Refused, Step, refusing
 from tilewright.schedule.sums import lanes
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, python_name, with_loops
@@ -195,7 +195,8 @@ class Schedule:
             positional, named = given.args, given.kwargs
             step = function(self.func, *positional, **named)
             if step.function is not self.func:
-                require_instructions(step.function, f"cannot apply {function.__name__}")
+                with refusing(step.function, f"cannot apply {function.__name__}"):
+                    require_instructions(step.function)
             if settings.VERIFY.read():
                 verify(step.function)
         except TilewrightError as error:

@@ -7,7 +7,8 @@ by its name, so that what earlier steps returned stays valid after later ones: e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -15,7 +16,7 @@ from tilewright.core.node import Node
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import allocations, blocks, loops_inside, replace, transform_statements
 from tilewright.loops.faults import Fault, place_of
-from tilewright.loops.nodes import Block, For, Function, Stmt
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Stmt
 from tilewright.report.errors import UserError
 
 Handle = Var | str
@@ -60,13 +61,37 @@ class Refused(UserError):
         return (*super().__reduce__(), {"step": self.step})
 
 
-def refusal(
-    function: Function, what: str, at: Node, *, why: str, fix: str | None = None, part: Expr | str | None = None
-) -> UserError:
-    """The error of a primitive that may not be applied, at the line of `at`, with `part` of it marked."""
-    if isinstance(at, For) and part is None:
-        part = f"{at.var.name} in {at.begin}..{at.end}"
-    return UserError(what, where=_Place(function, Fault(at, what, part=part)), why=why, fix=fix)
+class Obstacle(Exception):
+    """Why a step may not be taken: at a node, of whose line `part` is marked; `fix` is what to do instead. In which
+    program that is, and what was to be done, is for `refusing` to say."""
+
+    def __init__(self, at: Node, why: str, fix: str | None = None, *, part: Expr | str | None = None) -> None:
+        super().__init__(why)
+        self.at, self.why, self.fix, self.part = at, why, fix, _mark(at) if part is None else part
+
+    def error(self, function: Function, what: str) -> UserError:
+        """The error of a step on this program, which says what cannot be done."""
+        place = _Place(function, Fault(self.at, what, part=self.part))
+        return UserError(what, where=place, why=self.why, fix=self.fix)
+
+
+def _mark(at: Node) -> str | None:
+    """What is marked on the line of a node: the name of a block or a buffer, the range of a loop."""
+    match at:
+        case Block(name) | Alloc(Buffer(name)):
+            return name
+        case For():
+            return f"{at.var.name} in {at.begin}..{at.end}"
+    return None
+
+
+@contextmanager
+def refusing(function: Function, what: str) -> Iterator[None]:
+    """Makes an obstacle that is met inside the error `what` of a step on this program."""
+    try:
+        yield
+    except Obstacle as found:
+        raise found.error(function, what) from None
 
 
 @dataclass(frozen=True, slots=True)

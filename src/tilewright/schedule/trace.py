@@ -146,7 +146,7 @@ def _argument(node: ast.expr) -> Value:
             return float(text)
         case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
             return -number
-        case ast.Constant(str() | int() | float() | bool() | None as value):
+        case ast.Constant(str() | int() | float() | None as value):
             return value
     raise ValueError(f"line {node.lineno} has an argument that no step takes")
 

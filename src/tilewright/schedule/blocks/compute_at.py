@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import meeting
 from tilewright.analysis.domains import Domain, covered, known_in, single_axis, unclipped
-from tilewright.analysis.elements import covering, elements, touches, unwritten
+from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, exchanged, tighten
 from tilewright.analysis.regions import ranges_of, settled
@@ -18,12 +18,12 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Store, While, seq
-from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.local import LANES
-from tilewright.schedule.facts.iterations import access_text
+from tilewright.schedule.facts.iterations import TOGETHER, access_text
 from tilewright.schedule.facts.place import (
     Memory,
     Place,
+    box_of,
     filled_by,
     moved_into,
     place,
@@ -32,18 +32,16 @@ from tilewright.schedule.facts.place import (
     require_reached,
     require_unchanged,
 )
-from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.schedule.find import find_block, find_loop, primitive, stored_buffers
 from tilewright.schedule.nests import nest_over
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Obstacle, Step
 
 Box = tuple[Range, ...]
 Part = Mapping[Var, Range]
 
-TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
-"""The loops whose iterations may run at the same time."""
 
-
-def compute_at(function: Function, block: str, loop: Var) -> Step:
+@primitive("cannot compute {block} in loop {loop}")
+def compute_at(function: Function, block: Block, loop: For) -> Step:
     """The block runs at the beginning of each iteration of the loop, on a box of points that holds all that the
     iteration reads. It gets new loops: one for each spatial axis, called like it, and inside them those of its reduce
     axes. Points that several iterations read are computed by each of them.
@@ -55,50 +53,42 @@ def compute_at(function: Function, block: str, loop: Var) -> Step:
     have computed, and if nothing in between changes what the block reads. The buffer keeps its size: compact shrinks it
     to the box.
     """
-    return computed_at(function, find_block(function, block), find_loop(function, loop))
-
-
-def computed_at(function: Function, producer: Block, target: For) -> Step:
-    """The step that moves a block into a loop."""
-    block, name = producer.name, target.var.name
-    what = f"cannot compute {block} in loop {name}"
-    buffer = filled_by(function, producer, what, "cache_write gives the block a local buffer").buffer
-    found = place(function, producer, target, what)
+    name = loop.var.name
+    buffer = filled_by(function, block, "cache_write gives the block a local buffer").buffer
+    found = place(function, block, loop)
     if found.is_after:
-        why = f"{block} comes after loop {name}"
-        raise refusal(function, what, producer, why=why, fix=f'reverse_compute_at("{block}", {name})')
-    read = [elements(t) for t in touches(target.body, buffer) if not t.access.is_store]
-    if not read:
-        raise refusal(function, what, target, why=f"nothing in loop {name} reads {buffer.name}")
+        raise Obstacle(block, f"{block.name} comes after loop {name}", f'reverse_compute_at("{block.name}", {name})')
+    box = box_of(loop.body, buffer, is_store=False)
+    if box is None:
+        raise Obstacle(loop, f"nothing in loop {name} reads {buffer.name}")
     memory = Memory(function)
     reads = memory.loaded(found.nest) - memory.stored(found.nest)
     between = (each for s in (*found.between, found.other) for each in statements(s))
-    require_unchanged(function, producer, reads, between, what)
-    path = path_to(found.other, target)
-    require_reached(function, path, f"loop {name}", what, through=(For, Seq, If, While), closed=LANES)
-    box = covering(read)
-    nest = nest_over(found.domain, _part(function, found, box, what), found.around_loop())
-    fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
-    made = moved_into(function, found, fresh, what)
-    _require_no_race(function, made, found, buffer, what)
-    inside = set(statements(find_loop(made, target.var).body))
+    require_unchanged(function, block, reads, between)
+    path = path_to(found.other, loop)
+    require_reached(path, f"loop {name}", through=(For, Seq, If, While), closed=LANES)
+    nest = nest_over(found.domain, _part(found, box), found.around_loop())
+    fresh = replace(found.other, loop, loop.replace(body=seq(nest, loop.body)))
+    made = moved_into(function, found, fresh)
+    _require_no_race(made, found, buffer)
+    inside = set(statements(find_loop(made, loop.var).body))
     outside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement not in inside]
     missing = unwritten(outside)
     if missing is not None:
         here = missing.access.statement
         why = f"{buffer.name} is read here, outside loop {name}"
         fix = f"move this into {name} first, or take a loop around both"
-        raise refusal(function, what, here if path_to(function.body, here) else found.other, why=why, fix=fix)
+        raise Obstacle(here if path_to(function.body, here) else found.other, why, fix)
     is_read = not all(t.access.is_store for t in outside)
     others = "what reads it later reads what was computed" if is_read else "nothing else reads it"
     evidence = (
         f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
-        f"nothing in between stores what {block} reads",
+        f"nothing in between stores what {block.name} reads",
     )
     return Step(made, None, evidence)
 
 
-def _part(function: Function, found: Place, box: Box, what: str) -> Part:
+def _part(found: Place, box: Box) -> Part:
     """The values of the block's axes that fill the box."""
     domain, store = found.domain, found.domain.store
     known = known_in(tuple(found.around_loop()))
@@ -109,7 +99,7 @@ def _part(function: Function, found: Place, box: Box, what: str) -> Part:
         axis = single_axis(index, domain.box)
         if axis is None or axis[0] in part:
             why = f"the points of {found.block.name} that store a part of {store.buffer.name} are not a box: {index}"
-            raise refusal(function, what, found.block.body, why=why)
+            raise Obstacle(found.block.body, why)
         values, whole = _moved(needed, axis[1]), domain.box[axis[0]]
         if known.within(values, whole) or not known.within(whole, values):
             part[axis[0]] = values
@@ -121,14 +111,14 @@ def _moved(part: Range, offset: Expr) -> Range:
     return Range(simplify(part.begin - offset), part.extent)
 
 
-def _require_no_race(function: Function, made: Function, found: Place, buffer: Buffer, what: str) -> None:
+def _require_no_race(made: Function, found: Place, buffer: Buffer) -> None:
     """Iterations that may run at the same time do not compute the same points."""
     for loop in [s for s in found.around_loop() if s.kind in TOGETHER]:
         if _meeting(made, found.block.name, loop.var, {buffer}) is not None:
             name = loop.var.name
             why = f"iterations of {name}, which may run at the same time, compute the same of {buffer.name}"
             fix = f'compute_at before {name} is made {loop.kind.value}, then compact("{buffer.name}")'
-            raise refusal(function, what, loop, why=why, fix=fix)
+            raise Obstacle(loop, why, fix)
 
 
 def _meeting(made: Function, name: str, over: Var, buffers: Set[Buffer]) -> Access | None:
@@ -145,7 +135,8 @@ def _meeting(made: Function, name: str, over: Var, buffers: Set[Buffer]) -> Acce
     return None
 
 
-def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
+@primitive("cannot compute {block} at the end of loop {loop}")
+def reverse_compute_at(function: Function, block: Block, loop: For) -> Step:
     """The block runs at the end of each iteration of the loop, on the points whose inputs that iteration completes. It
     gets new loops: one for each spatial axis, called like it, and inside them those of its reduce axes.
 
@@ -155,42 +146,37 @@ def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
     Legal if every point runs exactly once, after all its inputs are complete: loops that sum up its inputs must be
     inside the loop, and nothing in between may touch what the block touches.
     """
-    target = find_loop(function, loop)
-    what = f"cannot compute {block} at the end of loop {target.var.name}"
-    return computed_after(function, find_block(function, block), target, what)
+    return computed_after(function, block, loop)
 
 
-def computed_after(
-    function: Function, consumer: Block, target: For, what: str, closed: Collection[LoopKind] = LANES
-) -> Step:
+def computed_after(function: Function, block: Block, loop: For, closed: Collection[LoopKind] = LANES) -> Step:
     """The step that moves a block to the end of a loop, which stands in no loop of a kind that is `closed`."""
-    block, name = consumer.name, target.var.name
-    found = place(function, consumer, target, what)
+    name = loop.var.name
+    found = place(function, block, loop)
     if not found.is_after:
-        why = f"{block} comes before loop {name}"
-        raise refusal(function, what, consumer, why=why, fix=f'compute_at("{block}", {name})')
+        raise Obstacle(block, f"{block.name} comes before loop {name}", f'compute_at("{block.name}", {name})')
     memory = Memory(function)
-    require_reached(function, path_to(found.other, target), f"loop {name}", what, closed=closed)
-    require_apart(function, found, memory, what)
-    read = memory.loaded(consumer) & memory.stored(found.other)
+    require_reached(path_to(found.other, loop), f"loop {name}", closed=closed)
+    require_apart(found, memory)
+    read = memory.loaded(block) & memory.stored(found.other)
     for buffer in read:
-        require_plain(function, buffer, what)
-    stored = stored_buffers(target.body) & read
+        require_plain(function, buffer)
+    stored = stored_buffers(loop.body) & read
     order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in stored)
-    boxes = {b: covering([elements(t) for t in touches(target.body, b) if t.access.is_store]) for b in order}
-    moved = nest_over(found.domain, _tile(function, found, boxes, what), found.around_loop())
-    other = replace(found.other, target, target.replace(body=seq(target.body, moved)))
-    made = moved_into(function, found, other, what)
-    _require_final(function, made, found, read, what)
+    boxes = {b: box for b in order if (box := box_of(loop.body, b, is_store=True)) is not None}
+    moved = nest_over(found.domain, _tile(found, boxes), found.around_loop())
+    other = replace(found.other, loop, loop.replace(body=seq(loop.body, moved)))
+    made = moved_into(function, found, other)
+    _require_final(made, found, read)
     completed = "; ".join(f"{b.name}[{', '.join(map(str, box))}]" for b, box in boxes.items())
     evidence = (
         f"an iteration of {name} completes {completed}, which no later one touches",
-        f"the iterations of {', '.join(s.var.name for s in found.around_loop())} run each point of {block} once",
+        f"the iterations of {', '.join(s.var.name for s in found.around_loop())} run each point of {block.name} once",
     )
     return Step(made, None, evidence)
 
 
-def _tile(function: Function, found: Place, boxes: Mapping[Buffer, Box], what: str) -> Part:
+def _tile(found: Place, boxes: Mapping[Buffer, Box]) -> Part:
     """The part of the block's domain that reads what one iteration stores, a box of each buffer. The parts of all
     iterations are the domain, each point once."""
     domain, around = found.domain, found.around_loop()
@@ -210,48 +196,45 @@ def _tile(function: Function, found: Place, boxes: Mapping[Buffer, Box], what: s
             if whole is None:
                 names = ", ".join(loop.var.name for loop in own)
                 parts = f"the parts {values} of {axis[0].name} that iterations of {names} complete"
-                why = f"{parts} may overlap, or leave gaps"
-                raise refusal(function, what, found.loop, why=why)
+                raise Obstacle(found.loop, f"{parts} may overlap, or leave gaps")
             if not known.within(domain.box[axis[0]], whole):
                 runs = f"{found.block.name} runs for {axis[0].name} in {domain.box[axis[0]]}"
-                why = f"{runs}, the loop completes what it reads in {whole}"
-                raise refusal(function, what, found.block, why=why)
+                raise Obstacle(found.block, f"{runs}, the loop completes what it reads in {whole}")
     idle = next((n for n, loop in enumerate(around) if loop.var not in used and not loop.is_single), None)
     if idle is not None:
-        raise _idle(function, found, around[: idle + 1], boxes, what)
+        raise _idle(found, around[: idle + 1], boxes)
     return part
 
 
-def _idle(function: Function, found: Place, loops: Sequence[For], boxes: Mapping[Buffer, Box], what: str) -> UserError:
-    """The error `what` where the iterations of the last of some loops do not complete parts of their own."""
+def _idle(found: Place, loops: Sequence[For], boxes: Mapping[Buffer, Box]) -> Obstacle:
+    """Why the iterations of the last of some loops do not complete parts of their own."""
     *_, loop = loops
     name, block = loop.var.name, found.block.name
     stored = {b: b.body.buffer for b in blocks(loop) if isinstance(b.body, Store) and loop.var in summed_loops(b)}
     summing = next(((b, buffer) for b, buffer in stored.items() if buffer in boxes), None)
     if summing is None:
         why, fix = f"each iteration of {name} would run {block} on the same points", f"take a loop outside {name}"
-        return refusal(function, what, loop, why=why, fix=fix)
+        return Obstacle(loop, why, fix)
     producer, buffer = summing
     why = f"{buffer.name} is complete only after the last iteration of {name}, which {producer.name} sums over"
     fix = f"reorder the loops of {producer.name} so that {name} is not the outermost"
     if len(loops) > 1:
         fix = f'take a loop outside {name}: reverse_compute_at("{block}", {loops[-2].var.name})'
-    return refusal(function, what, loop, why=why, fix=fix)
+    return Obstacle(loop, why, fix)
 
 
-def _require_final(function: Function, made: Function, found: Place, read: set[Buffer], what: str) -> None:
+def _require_final(made: Function, found: Place, read: set[Buffer]) -> None:
     """Nothing stores what the moved block reads once it has read it."""
     whole = list(statements(found.other))
     for s in whole[whole.index(found.loop) + len(list(statements(found.loop))) :]:
         if isinstance(s, Store) and s.buffer in read:
-            why = f"{s.buffer.name} is stored after loop {found.loop.var.name} once more"
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, f"{s.buffer.name} is stored after loop {found.loop.var.name} once more")
     for loop in found.around_loop():
         load = None if loop.is_single else _meeting(made, found.block.name, loop.var, read)
         if load is not None:
             why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
             fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
-            raise refusal(function, what, load.statement, why=why, fix=fix)
+            raise Obstacle(load.statement, why, fix)
 
 
 def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[For]) -> Range | None:

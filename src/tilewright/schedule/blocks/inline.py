@@ -6,30 +6,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
+from tilewright.analysis.accesses import Access, accesses
 from tilewright.analysis.domains import Domain, values_of
 from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.known import NOTHING, resolved
+from tilewright.analysis.known import NOTHING
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import (
-    allocations,
-    blocks,
-    loaded_buffers,
-    loads,
-    loops_around,
-    map_loads,
-    path_to,
-    statements,
-    substitute_buffers,
-)
+from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
-from tilewright.schedule.blocks.compute_at import computed_after, computed_at
-from tilewright.schedule.buffers.copies import compacted
+from tilewright.report.quantities import counted
+from tilewright.schedule.blocks.compute_at import compute_at, computed_after
+from tilewright.schedule.buffers.copies import compact
+from tilewright.schedule.buffers.layout import set_scope
 from tilewright.schedule.facts.place import (
     Memory,
     domain_in,
@@ -38,18 +31,18 @@ from tilewright.schedule.facts.place import (
     nest_of,
     own_loads,
     readers_of,
-    require_pointwise,
     require_reached,
     require_unchanged,
     without,
     word_of,
 )
-from tilewright.schedule.find import allocation_of, find_block, nests, stored_buffers, writers_of
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, stored_buffers, writers_of
+from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
-def inline(function: Function, block: str) -> Step:
+@primitive("cannot inline {block}")
+def inline(function: Function, block: Block) -> Step:
     """Each reader of the block's buffer computes the elements that it reads itself; block and buffer disappear.
 
     for i: block e(vi = i): e[vi] = exp(x[vi]); for j: block y(vj = j): y[vj] = e[vj] * 2.0
@@ -58,30 +51,21 @@ def inline(function: Function, block: str) -> Step:
     Legal if the block computes one expression for each element, nothing else stores to its buffer, and the values that
     the expression reads are unchanged at all readers.
     """
-    made, readers = inlined(function, find_block(function, block), f"cannot inline {block}")
-    places = f"{readers} statement{'s' * (readers != 1)}"
-    return Step(made, None, (f"{places} compute it instead, from what {block} read",))
-
-
-def inlined(function: Function, block: Block, what: str) -> tuple[Function, int]:
-    """The function without a block and its buffer, where loads are the expression that defines the element; and how
-    many statements load."""
-    require_pointwise(function, block, what, f'compute_at("{block.name}", …)')
-    buffer = filled_by(function, block, what, "only local buffers disappear; move what reads it: reverse_inline").buffer
-    nest = nest_of(function, block)
-    require_reached(function, path_to(function.body, nest)[-2:-1], f"block {block.name}", what)
-    domain = domain_in(function, nest, block, what)
+    if block.reduce or block.init is not None:
+        why = f"{block.name} adds up: its result is complete only at its end"
+        raise Obstacle(block, why, fix=f'move it instead: compute_at("{block.name}", …)')
+    alloc = filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
+    buffer, nest = alloc.buffer, nest_of(function, block)
+    require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
+    domain = domain_in(nest, block)
     store, box = domain.store, domain.box
     axes_at = inverse(store.indices, box)
     told = axes_at(store.indices)
-    untold = next((axis for axis in box if axis not in told), None)
-    if untold is not None:
-        raise refusal(function, what, block.body, why=f"no index of {buffer.name} says what {untold.name} is")
+    for untold in (axis for axis in box if axis not in told):
+        raise Obstacle(block.body, f"no index of {buffer.name} says what {untold.name} is")
     readers = readers_of(function, buffer)
-    _require_readable(function, block, domain, readers, what)
-    alloc = allocation_of(function, buffer)
-    assert alloc is not None
-    _require_lasting(function, block, nest, alloc, readers, what)
+    _require_readable(function, block, domain, readers)
+    _require_lasting(function, block, nest, alloc, readers)
 
     def change(load: Load) -> Expr:
         return substitute(store.value, axes_at(load.indices)) if load.buffer is buffer else load
@@ -90,24 +74,25 @@ def inlined(function: Function, block: Block, what: str) -> tuple[Function, int]
         return not isinstance(stmt, Seq) and buffer not in loaded_buffers(stmt)
 
     kept = without(without(function.body, nest), alloc)
-    return function.replace(body=map_loads(kept, change, stays=stays)), len(readers)
+    evidence = f"{counted(len(readers), 'statement')} compute it instead, from what {block.name} read"
+    return Step(function.replace(body=map_loads(kept, change, stays=stays)), None, (evidence,))
 
 
-def _require_readable(function: Function, block: Block, domain: Domain, readers: Sequence[Stmt], what: str) -> None:
+def _require_readable(function: Function, block: Block, domain: Domain, readers: Sequence[Stmt]) -> None:
     """Readers load single elements that the block stored, after it did."""
     buffer = domain.store.buffer
     order = {s: n for n, s in enumerate(statements(function.body))}
     for s in readers:
         if order[s] < order[block]:
-            raise refusal(function, what, s, why=f"{buffer.name} is read before {block.name} stores it")
+            raise Obstacle(s, f"{buffer.name} is read before {block.name} stores it")
         if isinstance(s, Prefetch):
-            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here")
+            raise Obstacle(s, f"{buffer.name} is prefetched here")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
-            raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
+            raise Obstacle(s, "a vector is read at once", fix="inline before it is a vector")
     missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
     if missing is not None:
         why = f"block {block.name} may not have stored all that is read of {buffer.name} here"
-        raise refusal(function, what, missing.access.statement, why=why)
+        raise Obstacle(missing.access.statement, why)
 
 
 def _fills(domain: Domain) -> bool:
@@ -117,22 +102,20 @@ def _fills(domain: Domain) -> bool:
     return not domain.conditions and all(part is not None and NOTHING.within(whole, part) for part, whole in parts)
 
 
-def _require_lasting(
-    function: Function, block: Block, nest: Stmt, alloc: Alloc, readers: Sequence[Stmt], what: str
-) -> None:
+def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc, readers: Sequence[Stmt]) -> None:
     """Readers are inside all that the nest is inside of since its buffer is there, so that they know what the block
     knows, and nothing that it reads changes meanwhile."""
     holder = path_to(function.body, alloc)[-2]
     for around in path_to(holder, nest)[1:-1]:
         within = set(statements(around))
-        late = next((s for s in readers if s not in within), None)
-        if late is not None:
-            raise refusal(function, what, late, why=f"{block.name} is inside {word_of(around)}, this is not")
+        for late in (s for s in readers if s not in within):
+            raise Obstacle(late, f"{block.name} is inside {word_of(around)}, this is not")
     after = list(statements(holder))
-    require_unchanged(function, block, Memory(function).loaded(block), after[after.index(block) + 1 :], what)
+    require_unchanged(function, block, Memory(function).loaded(block), after[after.index(block) + 1 :])
 
 
-def reverse_inline(function: Function, block: str) -> Step:
+@primitive("cannot inline {block} into its producer")
+def reverse_inline(function: Function, block: Block) -> Step:
     """The block's expression is applied where its producer computes what it reads, in the producer's loops. The
     producer and its buffer disappear.
 
@@ -141,19 +124,17 @@ def reverse_inline(function: Function, block: str) -> Step:
 
     Legal where reverse_compute_at moves the block into the innermost of these loops, and inline the producer into it.
     """
-    consumer = find_block(function, block)
-    what = f"cannot inline {block} into its producer"
-    read = [b for b in allocations(function.body) if b in loaded_buffers(consumer) - stored_buffers(consumer)]
-    faults: list[UserError] = []
+    read = [b for b in allocations(function.body) if b in loaded_buffers(block) - stored_buffers(block)]
+    faults: list[Exception] = []
     for producer in [writers[0] for b in read if (writers := writers_of(function, b))]:
         around = loops_around(function.body, producer)
         try:
-            moved = computed_after(function, consumer, around[-1], what, (LoopKind.INSTRUCTION,)) if around else None
-            made, _ = inlined(moved.function if moved else function, producer, what)
-            return Step(made, None, (*(moved.evidence if moved else ()), f"{block} computes {producer.name} itself"))
-        except UserError as error:
+            moved = computed_after(function, block, around[-1], (LoopKind.INSTRUCTION,)) if around else Step(function)
+            made = inline(moved.function, producer.name).function
+            return Step(made, None, (*moved.evidence, f"{block.name} computes {producer.name} itself"))
+        except (Obstacle, UserError) as error:
             faults.append(error)
-    nothing = refusal(function, what, consumer, why=f"{block} reads no local buffer that a block fills", part=block)
+    nothing = Obstacle(block, f"{block.name} reads no local buffer that a block fills")
     raise [*faults, nothing][0]
 
 
@@ -170,19 +151,15 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
     for a kernel begin with this step.
     """
     made = function
-    for buffer in _local_buffers(function):
+    for buffer in local_buffers(function):
         block = _producer(made, buffer)
         if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
             continue
         several = sum(buffer in loaded_buffers(nest) for nest in nests(made)) > 1
         if not (several or (once and _is_read_again(made, buffer))) or not _is_expensive(block.body.value):
             with suppress(UserError):
-                made, _ = inlined(made, block, f"cannot inline {block.name}")
+                made = inline(made, block.name).function
     return Step(made, None, () if made is function else ("inline allows each of them",))
-
-
-def _local_buffers(function: Function) -> list[Buffer]:
-    return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
 
 
 def _producer(function: Function, buffer: Buffer) -> Block | None:
@@ -198,20 +175,18 @@ def _is_expensive(value: Expr) -> bool:
 
 
 def _is_read_again(function: Function, buffer: Buffer) -> bool:
-    """Whether a block reads an element of a buffer in several iterations of a loop around it."""
+    """Whether an element of a buffer is read in several iterations of a loop around it."""
     found = _loads_of(function.body, buffer)
-    idle = ({s for s in loops_around(function.body, b) if s.var not in _moving(b, load)} for b, load in found)
-    return any(not loop.is_single for loops in idle for loop in loops)
+    return any(not loop.is_single and loop.var not in _moving(load) for load in found for loop in load.loops)
 
 
-def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
-    """The loads of a buffer, with the blocks that they are in."""
-    return [(block, load) for block in blocks(root) for load in loads(block) if load.buffer is buffer]
+def _loads_of(root: Stmt, buffer: Buffer) -> list[Access]:
+    return [a for a in accesses(root) if a.buffer is buffer and not a.is_store]
 
 
-def _moving(block: Block, load: Load) -> set[Var]:
-    """The variables that the place of a load in a block depends on, without the block's axes."""
-    return {v for i in load.indices for v in variables_of(resolved(block, i))}
+def _moving(access: Access) -> set[Var]:
+    """The variables that the place of an access depends on."""
+    return {v for index in access.indices for v in variables_of(index)}
 
 
 def pull_producers(function: Function) -> Step:
@@ -225,13 +200,13 @@ def pull_producers(function: Function) -> Step:
     Each is moved by compute_at and shrunk by compact, which prove what they need; what they refuse stays as it is.
     """
     made = function
-    for buffer in reversed(_local_buffers(function)):
+    for buffer in reversed(local_buffers(function)):
         readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
         producer = _producer(made, buffer) if len(readers) == 1 else None
         loop = _place_for(readers[0], buffer) if producer is not None else None
         if producer is not None and loop is not None:
             with suppress(UserError):
-                made = _pulled(made, producer, buffer, loop)
+                made = _pulled(made, producer.name, buffer.name, loop.var)
     return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
 
 
@@ -239,19 +214,18 @@ def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
     """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
     reads every element of a box."""
     found = _loads_of(nest, buffer)
-    used = set[Var]().union(*(_moving(block, load) for block, load in found))
-    paths = [loops_around(nest, block) for block, _ in found]
-    shared = [loop for loop in paths[0] if all(loop in path for path in paths)] if paths else []
-    loop = next((loop for loop in reversed(shared) if loop.var in used), None)
+    used = set[Var]().union(*map(_moving, found))
+    shared = [loop for loop in found[0].loops if loop.var in used and all(loop in load.loops for load in found)]
+    loop = shared[-1] if shared else None
     box = reads(loop.body).get(buffer) if loop is not None else None
     return loop if box is not None and box.exact else None
 
 
-def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:
+def _pulled(function: Function, producer: str, buffer: str, loop: Var) -> Function:
     """The function with the buffer computed in the loop, and as small as it can be."""
-    step, small = compacted(computed_at(function, producer, loop).function, buffer)
+    made = compact(compute_at(function, producer, loop).function, buffer).function
+    small = find_buffer(made, buffer)
     size = bytes_of(small)
     if size is None or size > MOST_BYTES[Scope.STACK]:
-        return step.function
-    placed = small.replace(scope=Scope.REGISTER if size == small.dtype.bytes else Scope.STACK)
-    return function.replace(body=substitute_buffers(step.function.body, {small: placed}))
+        return made
+    return set_scope(made, buffer, "register" if size == small.dtype.bytes else "stack").function

@@ -30,14 +30,13 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
-from tilewright.report.errors import UserError
-from tilewright.schedule.buffers.layout import filling_of
-from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.find import allocation_of, find_block, find_loop
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.facts.place import Memory, filling_of
+from tilewright.schedule.find import allocation_of, primitive
+from tilewright.schedule.step import Obstacle, Step, rewritten
 
 
-def pad(function: Function, block: str, loop: Var | None = None) -> Step:
+@primitive("cannot pad block {block}")
+def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
     element.
@@ -45,19 +44,20 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
     """
-    place = PlaceBeyond(function, find_block(function, block), f"cannot pad block {block}")
+    place = PlaceBeyond(function, block)
     about, stores = place.conditions(loop), _stores(place)
     reasons = {c: _reason_to_keep(place, stores, c) for c in about}
     dropped = [c for c, reason in reasons.items() if reason is None]
     if not dropped:
         fix = "let it store to a local buffer, whose readers have the same where"
-        raise place.refused(reasons[about[0]] or "", place.block.where or "", fix)
+        raise Obstacle(place.block, reasons[about[0]] or "", fix, part=place.block.where)
     names = ", ".join(dict.fromkeys(s.buffer.name for s in stores))
     evidence = [f"where {c} does not hold, what it stores to {names} is read by nobody" for c in dropped]
     return place.run_beyond(dropped, evidence)
 
 
-def pad_sum(function: Function, block: str, loop: Var) -> Step:
+@primitive("cannot add up beyond the end in block {block}")
+def pad_sum(function: Function, block: Block, loop: For) -> Step:
     """The block adds terms beyond the end, too: conditions of its `where` on the loop are dropped. Legal if these terms
     are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
     factors must be zero, since zero times infinity is NaN.
@@ -66,15 +66,16 @@ def pad_sum(function: Function, block: str, loop: Var) -> Step:
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
               =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
     """
-    place = PlaceBeyond(function, find_block(function, block), f"cannot add up beyond the end in block {block}")
-    dropped = place.conditions(find_loop(function, loop).var)
+    place = PlaceBeyond(function, block)
+    dropped = place.conditions(loop)
     product = _product(place)
     names = [_zero_where(place, product, c) for c in dropped]
     evidence = [f"where {c} does not hold, {n} is zero" for c, n in zip(dropped, names, strict=True)]
     return place.run_beyond(dropped, evidence)
 
 
-def trim_sum(function: Function, block: str, loop: Var) -> Step:
+@primitive("cannot leave out terms of block {block}")
+def trim_sum(function: Function, block: Block, loop: For) -> Step:
     """The block runs only where its terms are not zero, as far as that is a condition on `loop`, which it sums over.
     Legal if each term is a product of two factors: one is loaded from a local buffer that is filled with zeros where
     the condition fails; the other is finite, that is an integer, or of a parameter that is declared finite. The sum
@@ -84,55 +85,50 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
     block sum(reduce va = a): t[] += q[vi + va] * w[va]
               =>      block sum(reduce va = a) where vi + va < 8: t[] += q[vi + va] * w[va]
     """
-    found, over = find_block(function, block), find_loop(function, loop).var
-    place = PlaceBeyond(function, found, f"cannot leave out terms of block {block}")
-    if over not in summed_loops(found):
-        raise place.refused(f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
+    place, over = PlaceBeyond(function, block), loop.var
+    if over not in summed_loops(block):
+        raise Obstacle(block, f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
     product = _product(place)
-    init = found.init.value if isinstance(found.init, Store) else None
+    init = block.init.value if isinstance(block.init, Store) else None
     if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
         fix = "do it before decompose_reduction" if init is None else None
-        raise place.refused("its sums do not begin with zero", fix=fix)
-    told = conjuncts(found.where)
+        raise Obstacle(block, "its sums do not begin with zero", fix=fix)
+    told = conjuncts(block.where)
     made: list[Expr] = []
     evidence: list[str] = []
     for factor, other in ((product.a, product.b), (product.b, product.a)):
         _, inside = _zeros_of(function, factor) or ("", [])
-        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c), {over})]
+        conditions = [c for c in map(simplify, inside) if mentions(resolved(block, c), {over})]
         if conditions and not _is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
-            raise place.refused(why, other, "declare the parameter it comes from finite, if it is")
+            raise Obstacle(block, why, "declare the parameter it comes from finite, if it is", part=other)
         made += conditions
         evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
     if made and all(c in told for c in made):
-        raise place.refused("it runs only where they are not zero already", found.where or "")
+        raise Obstacle(block, "it runs only where they are not zero already", part=block.where)
     if not made:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
-        raise place.refused(why, fix="unite the nests that fill it first")
-    trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
-    return rewritten(function, found, trimmed, None, *evidence)
+        raise Obstacle(block, why, fix="unite the nests that fill it first")
+    trimmed = block.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
+    return rewritten(function, block, trimmed, None, *evidence)
 
 
 class PlaceBeyond:
     """A block that is to run beyond the end, the loops around it, and what is known where it runs."""
 
-    def __init__(self, function: Function, block: Block, what: str) -> None:
-        self.function, self.block, self.what = function, block, what
+    def __init__(self, function: Function, block: Block) -> None:
+        self.function, self.block = function, block
         self.loops = loops_around(function.body, block)
         self.known = Known(ranges_of(self.loops))
 
-    def refused(self, why: str, part: Expr | str = "", fix: str | None = None) -> UserError:
-        """The error of the step, at the block's name or at a part of it."""
-        return refusal(self.function, self.what, self.block, why=why, fix=fix, part=part or self.block.name)
-
-    def conditions(self, loop: Var | None) -> list[Expr]:
+    def conditions(self, loop: For | None) -> list[Expr]:
         """The conditions of the block, or those of them that are on a loop."""
         if self.block.where is None:
-            raise self.refused("it runs everywhere already: it has no where")
+            raise Obstacle(self.block, "it runs everywhere already: it has no where")
         found = conjuncts(self.block.where)
-        about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop})]
+        about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop.var})]
         if loop is not None and not about:
-            raise self.refused(f"no condition of it is about {loop.name}", self.block.where)
+            raise Obstacle(self.block, f"no condition of it is about {loop.var.name}", part=self.block.where)
         return about
 
     def run_beyond(self, dropped: list[Expr], evidence: list[str]) -> Step:
@@ -174,13 +170,13 @@ class PlaceBeyond:
         beyond = set().union(*(self.loops_beyond(n) or set() for n in needs))
         conditions = ", ".join(map(str, dropped))
         if not all(self._holds_first(n, beyond) for n in needs):
-            raise self.refused(f"nothing says that {conditions} hold anywhere at once")
+            raise Obstacle(self.block, f"nothing says that {conditions} hold anywhere at once")
         for loop in self.loops:
             if loop.bounded_by & beyond:
-                raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
+                raise Obstacle(self.block, f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
             if mentions(resolved(self.block, cond), beyond):
-                raise self.refused(f"{cond} must stay, and is about the same loops as {conditions}")
+                raise Obstacle(self.block, f"{cond} must stay, and is about the same loops as {conditions}")
         return beyond
 
     def _inside(self, load: Load, beyond: set[Var]) -> Load:
@@ -190,10 +186,12 @@ class PlaceBeyond:
             over_loops = resolved(self.block, index)
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
-                raise self.refused(f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there")
+                raise Obstacle(
+                    self.block, f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there"
+                )
             clamps = moves and not self.is_inside(over_loops, extent)
             if clamps and not self._is_positive(over_loops):
-                raise self.refused(f"nothing says that the index {index} of {load.buffer.name} is not negative")
+                raise Obstacle(self.block, f"nothing says that the index {index} of {load.buffer.name} is not negative")
             indices.append(minimum(index, simplify(extent - 1)) if clamps else index)
         return Load(load.buffer, tuple(indices))
 
@@ -211,19 +209,17 @@ def _stores(place: PlaceBeyond) -> list[Access]:
     found: list[Stmt] = []
     for s in block.inside():
         if not isinstance(s, Store | Seq):
-            why = "it holds more than stores, and what they do beyond the end is not known"
-            raise refusal(function, place.what, s, why=why)
+            raise Obstacle(s, "it holds more than stores, and what they do beyond the end is not known")
         if isinstance(s, Store) and s.buffer in function.params:
             why = f"it stores to {s.buffer.name}, which the caller reads"
             fix = f'let it store to a local buffer first: cache_write("{block.name}", "{s.buffer.name}")'
-            raise refusal(function, place.what, s, why=why, fix=fix, part=s.buffer.name)
+            raise Obstacle(s, why, fix, part=s.buffer.name)
         found.append(s)
     path = path_to(function.body, block)
     outermost = next((s for s in path if isinstance(s, For)), block)
     for s in (*path, *statements(outermost)):
         if isinstance(s, Let | While | Assert) or (isinstance(s, If) and s in path):
-            why = f"what the {type(s).__name__.lower()} in its loops does beyond the end is not known"
-            raise refusal(function, place.what, s, why=why)
+            raise Obstacle(s, f"what the {type(s).__name__.lower()} in its loops does beyond the end is not known")
     stores = [a for a in accesses(function.body) if a.is_store and a.statement in found]
     return list({(a.buffer, a.indices): a for a in stores}.values())
 
@@ -299,7 +295,7 @@ def _product(place: PlaceBeyond) -> Mul:
     """The products that the block adds up."""
     found = accumulation(place.block.replace(where=None, init=None))
     if found is None or found.op is not Add or not isinstance(found.term, Mul):
-        raise place.refused("it does not add up products")
+        raise Obstacle(place.block, "it does not add up products")
     return found.term
 
 
@@ -330,7 +326,7 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     over_loops = resolved(block, cond)
     need = bound(over_loops)
     if need is None or mentions(over_loops, spatial_loops(block)):
-        raise place.refused(f"{cond} is no condition on the terms alone", cond)
+        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", part=cond)
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
@@ -341,7 +337,7 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
         return " and ".join(zero)
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
-    raise place.refused(f"what it adds where {cond} does not hold is not known to be zero", cond, fix)
+    raise Obstacle(place.block, f"what it adds where {cond} does not hold is not known to be zero", fix, part=cond)
 
 
 def _is_finite(function: Function, value: Expr) -> bool:

@@ -14,7 +14,8 @@ from tilewright.analysis.accesses import accesses
 from tilewright.loops.edit import blocks, substitute_buffers
 from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.find import nests, stored_buffers
+from tilewright.schedule.facts.place import defined_in
+from tilewright.schedule.find import local_buffers, nests, stored_buffers
 from tilewright.schedule.step import Step
 from tilewright.types.scopes import Scope
 
@@ -24,7 +25,7 @@ def piece_functions(function: Function, pieces: Sequence[Sequence[str]]) -> list
     those last that the piece stores to. UserError unless each nest is in one piece, as a whole, and the pieces keep the
     order of the program's nests wherever one of them stores what another one touches."""
     parts = _nests_of(function, pieces)
-    touched = [dict.fromkeys(a.buffer for s in part for a in accesses(s)) for part in parts]
+    touched = [dict.fromkeys(a.buffer for s in p for a in accesses(s) if a.buffer not in defined_in(s)) for p in parts]
     stored = [frozenset[Buffer]().union(*map(stored_buffers, part)) for part in parts]
     order = {s: n for n, s in enumerate(nests(function))}
     for m, n in combinations(range(len(parts)), 2):
@@ -36,7 +37,7 @@ def piece_functions(function: Function, pieces: Sequence[Sequence[str]]) -> list
                 why=f"piece {n} runs after piece {m}, and before it in the program, and both touch {name}",
                 fix="give the pieces in the order of the program, or take them as one",
             )
-    local = _local_buffers(function)
+    local = local_buffers(function)
     shared = {b: b.replace(scope=Scope.ARGUMENT) for b in local if sum(b in found for found in touched) > 1}
     made: list[Function] = []
     for part, found, changed in zip(parts, touched, stored, strict=True):
@@ -46,10 +47,6 @@ def piece_functions(function: Function, pieces: Sequence[Sequence[str]]) -> list
         params, outputs = tuple(shared.get(b, b) for b in given), sum(b in changed for b in given)
         made.append(function.replace(params=params, body=body, outputs=outputs))
     return made
-
-
-def _local_buffers(function: Function) -> list[Buffer]:
-    return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
 
 
 def _nests_of(function: Function, pieces: Sequence[Sequence[str]]) -> list[list[Stmt]]:
@@ -67,7 +64,7 @@ def _nests_of(function: Function, pieces: Sequence[Sequence[str]]) -> list[list[
 
 def step_of_pieces(function: Function, made: Sequence[Function]) -> Step:
     """The step that schedule_pieces is: the function with what became of each piece, in the order of the pieces."""
-    local = {b.name: b for b in _local_buffers(function)}
+    local = {b.name: b for b in local_buffers(function)}
     back = [{p: local[p.name] for p in f.params if p not in function.params} for f in made]
     shared = [b for b in local.values() if any(b in found.values() for found in back)]
     parts = [substitute_buffers(f.body, found) for f, found in zip(made, back, strict=True)]

@@ -24,8 +24,8 @@ from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.place import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
-from tilewright.schedule.find import find_block, find_buffer, writers_of
-from tilewright.schedule.step import Step, refusal, rewritten, unique_block
+from tilewright.schedule.find import primitive, writers_of
+from tilewright.schedule.step import Obstacle, Step, rewritten, unique_block
 from tilewright.types.scopes import Scope
 
 
@@ -45,7 +45,8 @@ class _Piece:
         return not loads_of(self.value) and not variables_of(self.value)
 
 
-def unite(function: Function, buffer: str) -> Step:
+@primitive("cannot unite what fills {buffer}")
+def unite(function: Function, buffer: Buffer) -> Step:
     """One block fills the local buffer that several blocks fill piece by piece: it selects by the element's indices.
     Elements that none of them stores are filled, too. Returns the block's name, that of the last piece that is no fill.
 
@@ -56,72 +57,69 @@ def unite(function: Function, buffer: str) -> Step:
     Legal if the pieces are boxes in consecutive nests, one of them stores one value everywhere, and nothing reads the
     buffer, or changes what the pieces read, before the last of them has run.
     """
-    found = find_buffer(function, buffer)
-    what = f"cannot unite what fills {buffer}"
-    writers = writers_of(function, found)
+    writers = writers_of(function, buffer)
     if not writers:
-        raise refusal(function, what, function.body, why="no block stores to it")
-    if found.scope is Scope.ARGUMENT or not Memory(function).is_plain(found):
-        raise refusal(function, what, writers[0], why=f"{buffer} is seen from outside, or under another name")
-    pieces = [_piece(function, b, found, what) for b in writers]
-    parent = _parent(function, pieces, found, what)
+        raise Obstacle(function.body, "no block stores to it")
+    if buffer.scope is Scope.ARGUMENT or not Memory(function).is_plain(buffer):
+        raise Obstacle(writers[0], f"{buffer.name} is seen from outside, or under another name")
+    pieces = [_piece(function, b, buffer) for b in writers]
+    parent = _parent(function, pieces, buffer)
     nests = {p.nest for p in pieces}
     places = [parent.body.index(nest) for nest in nests]
     between = [s for t in parent.body[min(places) : max(places)] if t not in nests for s in statements(t)]
-    reader = next((s for s in readers_of(function, found) if s in between), None)
-    if reader is not None:
-        raise refusal(function, what, reader, why=f"{buffer} is read here, before all of it is stored")
+    for reader in (s for s in readers_of(function, buffer) if s in between):
+        raise Obstacle(reader, f"{buffer.name} is read here, before all of it is stored")
     for p in pieces:
-        require_unchanged(function, p.block, Memory(function).loaded(p.nest), between, what)
+        require_unchanged(function, p.block, Memory(function).loaded(p.nest), between)
     name = ([p for p in pieces if not p.is_fill] or pieces)[-1].block.name
     base = next((p.value for p in pieces if p.is_fill), None)
     if base is None:
-        raise refusal(function, what, pieces[0].block, why="no piece stores one value for all of its elements")
+        raise Obstacle(pieces[0].block, "no piece stores one value for all of its elements")
     over = [p for n, p in enumerate(pieces) if p.value is not base or not all(_apart(p, q, base) for q in pieces[:n])]
     build = Builder()
-    build.compute(name, found, lambda *at: reduce(lambda rest, p: _chosen(p, found, at, rest), over, base))
+    build.compute(name, buffer, lambda *at: reduce(lambda rest, p: _chosen(p, buffer, at, rest), over, base))
     nest, last = build.body(), pieces[-1].nest
     body = seq(*(nest if s is last else s for s in parent.body if s is last or s not in nests))
     evidence = (
-        f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer}, each element by itself",
+        f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer.name}, each element by itself",
         "nothing in between reads it, or changes what they read",
     )
     return rewritten(function, parent, body, name, *evidence)
 
 
-def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piece:
+def _piece(function: Function, block: Block, buffer: Buffer) -> _Piece:
     """A block as a piece."""
     if not isinstance(block.body, Store) or block.reduce or block.init is not None or block.where is not None:
-        raise refusal(function, what, block, why=f"{block.name} does more than store one value", part=block.name)
+        raise Obstacle(block, f"{block.name} does more than store one value")
     nest = nest_of(function, block)
-    domain = domain_in(function, nest, block, what)
+    domain = domain_in(nest, block)
     if domain.conditions or any(load.buffer is buffer for load in loads(block)):
-        raise refusal(function, what, block, why=f"{block.name} stores no plain box of {buffer.name}")
+        raise Obstacle(block, f"{block.name} stores no plain box of {buffer.name}")
     single: dict[Expr, Expr] = {v: r.begin for v, r in domain.box.items() if r.extent is const(1)}
     indices = [simplify(substitute(i, single)) for i in domain.store.indices]
     box: list[Range] = []
     for index, extent in zip(indices, buffer.shape, strict=True):
         values = values_of(index, domain)
         if values is None:
-            raise refusal(function, what, block.body, why=f"{index} is not one axis of {block.name}, moved", part=index)
+            raise Obstacle(block.body, f"{index} is not one axis of {block.name}, moved", part=index)
         if not NOTHING.within(Range(const(0), extent), values) and not NOTHING.at_least(values.extent, const(1)):
-            raise refusal(function, what, block, why=f"{block.name} may have no points: {values.extent} may be 0")
+            raise Obstacle(block, f"{block.name} may have no points: {values.extent} may be 0")
         box.append(values)
     told = [axis[0] for i in indices if (axis := single_axis(i, domain.box)) is not None]
     if set(told) != domain.box.keys() - single.keys() or len(set(told)) < len(told):
-        raise refusal(function, what, block.body, why=f"{block.name} stores an element several times")
+        raise Obstacle(block.body, f"{block.name} stores an element several times")
     return _Piece(block, nest, tuple(box), inverse(indices, domain.box), substitute(domain.store.value, single))
 
 
-def _parent(function: Function, pieces: Sequence[_Piece], buffer: Buffer, what: str) -> Seq:
+def _parent(function: Function, pieces: Sequence[_Piece], buffer: Buffer) -> Seq:
     """The sequence that holds the nests of all pieces, and allocates the buffer."""
     parents = {s for p in pieces for s in path_to(function.body, p.nest)[-2:-1]}
     parent = parents.pop() if len(parents) == 1 else None
     if not isinstance(parent, Seq):
-        raise refusal(function, what, pieces[0].block, why="the blocks do not stand one after the other")
+        raise Obstacle(pieces[0].block, "the blocks do not stand one after the other")
     if not any(isinstance(s, Alloc) and s.buffer is buffer for s in parent.body):
         why = f"{buffer.name} is older than an iteration of the loop around {pieces[0].block.name}"
-        raise refusal(function, what, pieces[0].block, why=why)
+        raise Obstacle(pieces[0].block, why)
     return parent
 
 
@@ -154,7 +152,8 @@ def _simple(value: Expr) -> Expr:
     return substitute(value, made)
 
 
-def guard(function: Function, block: str) -> Step:
+@primitive("cannot guard block {block}")
+def guard(function: Function, block: Block) -> Step:
     """A block that stores select(CONDITION, A, B) becomes two: one stores B everywhere, then one stores A where the
     condition holds. Returns the names of the two blocks, first that of B.
 
@@ -164,19 +163,17 @@ def guard(function: Function, block: str) -> Step:
 
     Legal where the block does nothing else, and reads nothing of what it stores.
     """
-    found = find_block(function, block)
-    what = f"cannot guard block {block}"
-    store = found.body
-    if not isinstance(store, Store) or not isinstance(store.value, Select) or found.reduce or found.init is not None:
-        raise refusal(function, what, found, why="it does not store a selection", part=found.name)
+    store = block.body
+    if not isinstance(store, Store) or not isinstance(store.value, Select) or block.reduce or block.init is not None:
+        raise Obstacle(block, "it does not store a selection")
     if any(load.buffer is store.buffer for load in loads(store)):
-        raise refusal(function, what, store, why=f"it reads {store.buffer.name} itself")
-    name = unique_block(function, f"{block}.else")
-    conditions, value = _chosen_where(found, store.value)
-    first = fresh_copy(found.replace(name=name, body=store.replace(value=store.value.b)))
-    second = found.replace(body=store.replace(value=value), where=conjunction(conditions))
+        raise Obstacle(store, f"it reads {store.buffer.name} itself")
+    name = unique_block(function, f"{block.name}.else")
+    conditions, value = _chosen_where(block, store.value)
+    first = fresh_copy(block.replace(name=name, body=store.replace(value=store.value.b)))
+    second = block.replace(body=store.replace(value=value), where=conjunction(conditions))
     evidence = f"both store the same element of {store.buffer.name}, and do not read it"
-    return rewritten(function, found, seq(first, second), (name, block), evidence)
+    return rewritten(function, block, seq(first, second), (name, block.name), evidence)
 
 
 def _chosen_where(block: Block, value: Select) -> tuple[list[Expr], Expr]:

@@ -3,77 +3,40 @@ local buffer shrinks to the part that an iteration touches."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
-from tilewright.analysis.domains import known_in, ranges_in
-from tilewright.analysis.elements import (
-    Elements,
-    Touch,
-    contains,
-    cover_all,
-    covering,
-    elements,
-    point,
-    tightened,
-    touches,
-    united,
-    unwritten,
-)
-from tilewright.analysis.intervals import Range, interval
+from tilewright.analysis.domains import known_in
+from tilewright.analysis.elements import Elements, contains, cover_all, elements, tightened, touches, united, unwritten
+from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, Known
-from tilewright.analysis.vectors import longest
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
-from tilewright.loops.edit import (
-    allocations,
-    blocks,
-    loaded_buffers,
-    loads,
-    loads_of,
-    loops_around,
-    path_to,
-    replace,
-    statements,
-    substitute_buffers,
-)
-from tilewright.loops.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    CallFunction,
-    For,
-    Function,
-    Load,
-    LoopKind,
-    Prefetch,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from tilewright.loops.edit import blocks, loads_of, loops_around, replace, statements, substitute_buffers
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Stmt, Store, seq
 from tilewright.schedule.buffers.local import (
     LANES,
     allocation,
-    box_nest,
+    copy_nest,
     placed,
+    prefetches_of,
     rebased,
     require_elements,
     require_no_prefetch,
-    whole,
 )
-from tilewright.schedule.facts.iterations import access_text, require_independent
-from tilewright.schedule.facts.place import Memory, defined_in, require_plain, without
-from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
-from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
+from tilewright.schedule.facts.iterations import TOGETHER, access_text, greatest, require_independent
+from tilewright.schedule.facts.place import Memory, box_of, defined_in, require_plain, whole, without
+from tilewright.schedule.find import find_loop, nests, primitive, stored_buffers
+from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_block, unique_buffer
 
 
-def cache_read(function: Function, block: str, buffer: str, *, scope: str = "arena") -> Step:
+@primitive("cannot cache {buffer} for block {block}")
+def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str = "arena") -> Step:
     """The block reads a local copy of the whole buffer, which a nest of loops of its own fills right before the
     top-level statement that holds the block. Returns the name of the block that copies, which is the buffer's, too:
     BUFFER.cache.
@@ -83,39 +46,37 @@ def cache_read(function: Function, block: str, buffer: str, *, scope: str = "are
                       for i2, d1: block x.cache(vi2 = i2, vd1 = d1): x.cache[vi2, vd1] = x[vi2, vd1]
                       for i: block y(vi = i): y[vi] = x.cache[vi, 0]
     """
-    reader = find_block(function, block)
-    what = f"cannot cache {buffer} for block {block}"
-    source = _touched(function, reader, buffer, loaded_buffers(reader), what)
-    place = _top_level(function, reader)
-    _require_unwritten(function, place, source, what)
-    name = unique_buffer(function, f"{source.name}.cache")
-    local = placed(function, Buffer(name, source.dtype, source.shape, source.scope), scope, reader, what)
-    loops, part = fresh_loops(function, _dimension_names(reader, source)), Elements(whole(source.shape), True)
-    copy = box_nest(name, loops, part, lambda at: Store(local, at, Load(source, at)), singles=True)
-    reading = replace(place, reader, substitute_buffers(reader, {source: local}))
-    evidence = f"nothing in the statement that holds {block} writes {source.name}"
+    _require_touched(block, buffer)
+    place = _top_level(function, block)
+    _require_unwritten(function, place, buffer)
+    name = unique_buffer(function, f"{buffer.name}.cache")
+    local = placed(Buffer(name, buffer.dtype, buffer.shape, buffer.scope), scope, block)
+    loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(whole(buffer.shape), True)
+    copy = copy_nest(name, loops, part, local, buffer, singles=True)
+    reading = replace(place, block, substitute_buffers(block, {buffer: local}))
+    evidence = f"nothing in the statement that holds {block.name} writes {buffer.name}"
     return rewritten(function, place, seq(Alloc(local), copy, reading), name, evidence)
 
 
 def _top_level(function: Function, block: Block) -> Stmt:
     """The top-level statement that holds a block."""
-    return next(s for s in path_to(function.body, block) if not isinstance(s, Seq))
+    return next(s for s in nests(function) if block in statements(s))
 
 
-def _require_unwritten(function: Function, place: Stmt, source: Buffer, what: str) -> None:
+def _require_unwritten(function: Function, place: Stmt, source: Buffer) -> None:
     """Refuses where the statement makes the buffer, or may write its memory under whatever name."""
     if source in defined_in(place):
         why = f"{source.name} lives inside the statement that holds the block"
-        raise refusal(function, what, place, why=why, fix="cache what it is computed from")
+        raise Obstacle(place, why, fix="cache what it is computed from")
     memory = Memory(function)
-    for s in statements(place):
-        if isinstance(s, Store | CallFunction) and memory.of(source) in memory.stored(s):
-            word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
-            why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
-            raise refusal(function, what, s, why=why, part=part)
+    for s, _ in memory.changes(statements(place), {memory.of(source)}):
+        word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
+        why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
+        raise Obstacle(s, why, part=part)
 
 
-def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step:
+@primitive("cannot cache what block {block} writes")
+def cache_write(function: Function, block: Block, *, scope: str = "arena") -> Step:
     """The top-level statement that holds the block stores to a local buffer, BUFFER.acc, instead of the block's output.
     A nest right after it copies the elements to their places. Returns the name of the block that copies: BUFFER.write.
 
@@ -126,55 +87,51 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
 
     Legal where the statement stores all elements of a box, and reads none before it stored it.
     """
-    writer = find_block(function, block)
-    what = f"cannot cache what block {block} writes"
-    outputs = stored_buffers(writer) - set(allocations(writer))
+    outputs = stored_buffers(block) - defined_in(block)
     if len(outputs) != 1:
         why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
-        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=block)
-    (buffer,), place = outputs, _top_level(function, writer)
-    local = placed(function, buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, writer, what)
+        raise Obstacle(block, why, fix="take a block with one output")
+    (buffer,), place = outputs, _top_level(function, block)
+    local = placed(buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, block)
     if scope == "register":
-        require_no_prefetch(function, place, buffer, what, 'take scope="stack"')
-    stored = _stored(function, place, buffer, what)
+        require_no_prefetch(place, buffer, 'take scope="stack"')
+    stored = _stored(function, place, buffer)
     name = unique_block(function, f"{buffer.name}.write")
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
-    copy = box_nest(name, loops, stored, lambda at: Store(buffer, at, Load(local, at)))
+    copy = copy_nest(name, loops, stored, buffer, local)
     made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
     box = "all" if not stored.conditions and stored.ranges == whole(buffer.shape) else str(stored)
-    evidence = f"the statement that holds {block} stores {box} of {buffer.name} before it reads it"
+    evidence = f"the statement that holds {block.name} stores {box} of {buffer.name} before it reads it"
     return rewritten(function, place, made, name, evidence)
 
 
-def _stored(function: Function, place: Stmt, buffer: Buffer, what: str) -> Elements:
+def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     """The elements that a top-level statement stores: it refuses where they are not all those of a box under some
     conditions, or where the statement reads of the buffer before it stored that."""
-    require_plain(function, buffer, what, place)
+    require_plain(function, buffer, place)
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
         text = access_text(missing.access)
         why = f"it {text} before it stores all of that: a local buffer would hold nothing there"
         fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
-        raise refusal(function, what, missing.access.statement, why=why, fix=fix)
+        raise Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
     parts = [tightened(elements(t), NOTHING) for t in stores]
     stored = _exactly(parts, NOTHING)
     if stored is None:
-        raise refusal(function, what, stores[0].access.statement, why=_partly(stores, parts))
+        for touch, part in zip(stores, parts, strict=True):
+            if not part.exact:
+                text = access_text(touch.access).removeprefix("stores ")
+                why = f"nothing says that what it stores, {text}, is all of {part}: the rest would be overwritten"
+                raise Obstacle(touch.access.statement, why)
+        why = f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
+        raise Obstacle(stores[0].access.statement, why)
     return stored
 
 
-def _partly(stores: Sequence[Touch], parts: Sequence[Elements]) -> str:
-    """Why the elements that are stored are not known."""
-    for touch, part in zip(stores, parts, strict=True):
-        if not part.exact:
-            stored = access_text(touch.access).removeprefix("stores ")
-            return f"nothing says that what it stores, {stored}, is all of {part}: the rest would be overwritten"
-    return f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
-
-
-def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -> Step:
+@primitive("cannot stage {buffer} in loop {loop}")
+def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack") -> Step:
     """Each iteration of the loop works on a local copy of the part of a buffer that it touches: a box of the same shape
     in all iterations. Returns the name of the local buffer, BUFFER.local. Block BUFFER.load fills it at the begin of
     the body, unless the iteration stores all elements before it reads them. Block BUFFER.store copies stored elements
@@ -186,54 +143,53 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
                                   for k, ii: block dot(…): y.local[ii] += …
                                   for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
     """
-    found = find_loop(function, loop)
-    what = f"cannot stage {buffer} in loop {found.var.name}"
-    source = _touched(function, found, buffer, loaded_buffers(found.body) | stored_buffers(found.body), what)
-    around = [*loops_around(function.body, found), found]
-    _require_kept(function, around, source, what)
-    touched, loaded, stored = _part(found, source, around)
-    name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, touched, what)
-    local = placed(function, Buffer(name, source.dtype, shape), scope, found, what, ", or a loop further inside")
-    words, copy = _dimension_names(found.body, source), source.replace(name=name)
+    _require_touched(loop, buffer)
+    around = [*loops_around(function.body, loop), loop]
+    _require_kept(function, around, buffer)
+    touched, loaded, stored = _part(loop, buffer, around)
+    name, shape = unique_buffer(function, f"{buffer.name}.local"), _shape(function, around, touched)
+    local = placed(Buffer(name, buffer.dtype, shape), scope, loop, ", or a loop further inside")
+    words, copy = _dimension_names(loop.body, buffer), buffer.replace(name=name)
     free = iter(fresh_loops(function, [*words, *words]))
 
     def copies(word: str, part: Elements | None, to: Buffer, of: Buffer) -> list[Stmt]:
         if part is None:
             return []
-        filled, loops = unique_block(function, f"{source.name}.{word}"), list(islice(free, len(words)))
-        nest = box_nest(filled, loops, part, lambda at: Store(to, at, Load(of, at)))
+        nest = copy_nest(unique_block(function, f"{buffer.name}.{word}"), list(islice(free, len(words))), part, to, of)
         return [rebased(nest, copy, local, touched.ranges)]
 
-    before, after = copies("load", loaded, copy, source), copies("store", stored, source, copy)
-    body = seq(Alloc(local), *before, rebased(found.body, source, local, touched.ranges), *after)
-    made = function.replace(body=replace(function.body, found, found.replace(body=body)))
-    for each in around:
-        if each.kind in (LoopKind.PARALLEL, LoopKind.THREAD):
+    before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
+    body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
+    made = function.replace(body=replace(function.body, loop, loop.replace(body=body)))
+    for each in [each for each in around if each.kind in TOGETHER]:
+        with refusing(made, f"cannot stage {buffer.name} in loop {loop.var.name}"):
             fix = f"take a loop further inside, or leave {each.var.name} serial"
-            require_independent(made, find_loop(made, each.var), what, fix)
-    evidence = [f"an iteration of {found.var.name} touches {source.name}{touched} alone"]
+            require_independent(made, find_loop(made, each.var), fix)
+    evidence = [f"an iteration of {loop.var.name} touches {buffer.name}{touched} alone"]
     if stored is not None and loaded is None:
-        evidence.append(f"what an iteration of {found.var.name} reads of {source.name} it stored before")
+        evidence.append(f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before")
     return Step(made, name, tuple(evidence))
 
 
-def _require_kept(function: Function, around: Sequence[For], source: Buffer, what: str) -> None:
+def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> None:
     """Refuses if the memory is accessed otherwise than by loads and stores of elements, or if a copy would not live as
     long as its contents."""
     loop = around[-1]
-    require_plain(function, source, what, loop)
-    lanes = next((each for each in around if each.kind in LANES), None)
-    if lanes is not None:
+    require_plain(function, source, loop)
+    for lanes in (each for each in around if each.kind in LANES):
         why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
-        raise refusal(function, what, loop, why=why, fix=f"take a loop outside {lanes.var.name}")
-    require_no_prefetch(function, loop.body, source, what, "stage first")
-    require_elements(function, loop.body, source, what)
-    for block in [b for touch in touches(loop.body, source) if (b := touch.init_of) is not None]:
-        outer = next((each for each in around if each.var in summed_loops(block)), None)
-        if outer is not None:
-            why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
-            fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
-            raise refusal(function, what, block, why=why, fix=fix, part=block.name)
+        raise Obstacle(loop, why, fix=f"take a loop outside {lanes.var.name}")
+    require_no_prefetch(loop.body, source, "stage first")
+    require_elements(loop.body, source)
+    for block, outer in _begun_outside([t.init_of for t in touches(loop.body, source)], around):
+        why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
+        raise Obstacle(block, why, fix=f'decompose_reduction("{block.name}", {outer.var.name}) first')
+
+
+def _begun_outside(begun: Iterable[Block | None], around: Sequence[For]) -> list[tuple[Block, For]]:
+    """Those of some blocks that sum over a loop around, so that their init runs once for all its iterations, each with
+    that loop."""
+    return [(block, loop) for block in begun if block for loop in around if loop.var in summed_loops(block)]
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -250,54 +206,38 @@ def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, E
 
 def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
     """The elements that are in the buffer; conditions that hold throughout the box are left out."""
-    dimensions = zip(point(len(source.shape)), source.shape, strict=True)
-    edges = [edge for d, extent in dimensions for edge in (d, simplify(extent - d - 1))]
+    edges = [edge for d, extent in zip(part.box, source.shape, strict=True) for edge in (d, simplify(extent - d - 1))]
     box = known.where(part.box)
     kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
     return Elements(part.ranges, part.exact, tuple(kept))
 
 
-def _shape(function: Function, around: Sequence[For], part: Elements, what: str) -> tuple[Expr, ...]:
+def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[Expr, ...]:
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
     for r in part.ranges:
-        extent = _bound(r.extent, around, set(function.symbols))
-        if extent is None:
+        extent = greatest(r.extent, around)
+        if extent is None or variables_of(extent) - set(function.symbols) or loads_of(extent):
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
-            raise refusal(function, what, around[-1], why=why, fix="take a loop further inside")
-        shape.append(extent)
+            raise Obstacle(around[-1], why, fix="take a loop further inside")
+        shape.append(extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0))))
     return tuple(shape)
 
 
-def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | None:
-    """The greatest extent over the loops around; None where that is not known."""
-    extent = longest(extent)
-    if variables_of(extent) - symbols:
-        bounds = interval(extent, ranges_in(around))
-        if bounds is None or variables_of(bounds.high) - symbols:
-            return None
-        extent = simplify(bounds.high)
-    if loads_of(extent):
-        return None
-    return extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0)))
-
-
-def _touched(function: Function, root: Stmt, name: str, touched: Collection[Buffer], what: str) -> Buffer:
-    """The buffer of this name, which must be one of those that `root` touches."""
-    found = find_buffer(function, name)
-    if found not in touched:
-        verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
-        names = ", ".join(dict.fromkeys(a.buffer.name for a in accesses(root) if a.buffer in touched)) or "nothing"
-        raise refusal(function, what, root, why=f"it {verb} {names}", part=part)
-    return found
+def _require_touched(root: Block | For, buffer: Buffer) -> None:
+    """Refuses a buffer that a block does not read, or a loop does not touch."""
+    verb, body = ("reads", root) if isinstance(root, Block) else ("touches", root.body)
+    touched = dict.fromkeys(a.buffer for a in accesses(body) if verb == "touches" or not a.is_store)
+    if buffer not in touched:
+        raise Obstacle(root, f"it {verb} {', '.join(b.name for b in touched) or 'nothing'}")
 
 
 def _dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
     """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
     names = [f"d{n}" for n in range(len(buffer.shape))]
     for block in blocks(body):
-        parts = (*statements(block), *loads(block))
-        at = next((p.indices for p in parts if isinstance(p, Store | Load) and p.buffer is buffer), None)
+        places = (p.indices for p in preorder(block) if isinstance(p, Store | Load) and p.buffer is buffer)
+        at = next(places, None)
         if at is not None:
             axes: dict[Expr, str] = {a.var: a.var.name.removeprefix("v") or a.var.name for a in block.axes}
             return [axes.get(index, name) for index, name in zip(at, names, strict=True)]
@@ -310,7 +250,8 @@ def _exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
     return next((c for c in candidates if all(contains(c, part, known) for part in parts)), None)
 
 
-def compact(function: Function, buffer: str) -> Step:
+@primitive("cannot compact {buffer}")
+def compact(function: Function, buffer: Buffer) -> Step:
     """The buffer shrinks to the box that one iteration of the innermost loop around all its accesses touches, and is
     allocated inside that loop. Masked elements count as touched, so the shape is that of a whole tile.
 
@@ -321,15 +262,9 @@ def compact(function: Function, buffer: str) -> Step:
 
     Legal if no value is passed from one iteration to another: an iteration stores all elements before it reads them.
     """
-    return compacted(function, find_buffer(function, buffer))[0]
-
-
-def compacted(function: Function, buffer: Buffer) -> tuple[Step, Buffer]:
-    """The step that makes a buffer smaller, and the buffer it becomes."""
-    what = f"cannot compact {buffer.name}"
-    alloc = allocation(function, buffer, what)
-    loop = _innermost(function, alloc, what)
-    _require_fresh(function, loop, buffer, what)
+    alloc = allocation(function, buffer)
+    loop = _innermost(function, alloc)
+    _require_fresh(function, loop, buffer)
     box = _box(loop, buffer, {each.var for each in (*loops_around(function.body, loop), loop)})
     small = buffer if box == whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
     body = seq(alloc.replace(buffer=small), rebased(loop.body, buffer, small, box))
@@ -339,10 +274,10 @@ def compacted(function: Function, buffer: Buffer) -> tuple[Step, Buffer]:
         f"an iteration of {loop.var.name} touches {buffer.name}[{parts}] alone: [{shape}]",
         f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before",
     )
-    return Step(function.replace(body=without(changed, alloc)), None, evidence), small
+    return Step(function.replace(body=without(changed, alloc)), None, evidence)
 
 
-def _require_fresh(function: Function, loop: For, buffer: Buffer, what: str) -> None:
+def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
     """An iteration of the loop reads from the buffer only what it stored there before."""
     name, outside = loop.var.name, [*loops_around(function.body, loop), loop]
     found = touches(loop.body, buffer)
@@ -352,28 +287,25 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer, what: str) -> 
         why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
-        raise refusal(function, what, missing.access.statement, why=why)
-    for block in [b for touch in found if touch.access.is_store and (b := touch.init_of) is not None]:
-        again = next((each for each in outside if each.var in summed_loops(block)), None)
-        if again is not None:
-            why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
-            raise refusal(function, what, again, why=why, fix=f"move {again.var.name} inside {name}")
+        raise Obstacle(missing.access.statement, why)
+    for block, again in _begun_outside([t.init_of for t in found if t.access.is_store], outside):
+        why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
+        raise Obstacle(again, why, fix=f"move {again.var.name} inside {name}")
 
 
-def _innermost(function: Function, alloc: Alloc, what: str) -> For:
+def _innermost(function: Function, alloc: Alloc) -> For:
     """The innermost loop around all accesses of a buffer that is not around its allocation. Loops whose iterations are
     lanes have no memory of their own."""
     buffer, name, outer = alloc.buffer, alloc.buffer.name, loops_around(function.body, alloc)
     around = [a.loops for a in accesses(function.body) if a.buffer is buffer]
     if not around:
-        raise refusal(function, what, alloc, why=f"nothing reads or stores {name}", part=name)
-    asked = [s for s in statements(function.body) if isinstance(s, Prefetch) and s.place.buffer is buffer]
-    around += [tuple(loops_around(function.body, s)) for s in asked]
+        raise Obstacle(alloc, f"nothing reads or stores {name}")
+    around += [tuple(loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
     found = list(takewhile(lambda loop: loop.kind not in LANES, shared))
     if not found:
         fix = "bring them together first: compute_at, or reverse_compute_at"
-        raise refusal(function, what, alloc, why=f"no loop holds all that reads and stores {name}", fix=fix, part=name)
+        raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix)
     return found[-1]
 
 
@@ -387,5 +319,5 @@ def _box(loop: For, buffer: Buffer, moving: set[Var]) -> tuple[Range, ...]:
         return mentions(found.begin, moving) or NOTHING.within(found, full)
 
     full = whole(buffer.shape)
-    box = covering([elements(t) for t in touches(loop.body, buffer)])
+    box = box_of(loop.body, buffer) or ()
     return tuple(r if is_part(r, all_of) else all_of for r, all_of in zip(box, full, strict=True))

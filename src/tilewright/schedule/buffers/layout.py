@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.analysis.domains import Domain, domain_of
+from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
@@ -31,7 +31,6 @@ from tilewright.expr.parse import parse
 from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops.edit import (
     blocks,
-    loaded_buffers,
     loads_of,
     loops_around,
     map_expressions,
@@ -43,20 +42,15 @@ from tilewright.loops.edit import (
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
-from tilewright.schedule.buffers.local import (
-    allocation,
-    box_nest,
-    placed,
-    require_elements,
-    require_no_prefetch,
-    whole,
-)
-from tilewright.schedule.find import find_buffer, perfect_nest
-from tilewright.schedule.step import Step, fresh_loops, refusal
+from tilewright.schedule.buffers.local import allocation, box_nest, placed, require_elements, require_no_prefetch
+from tilewright.schedule.facts.place import filling_of, whole
+from tilewright.schedule.find import primitive
+from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
-def set_scope(function: Function, buffer: str, scope: str) -> Step:
+@primitive("cannot put {buffer} in {scope}")
+def set_scope(function: Function, buffer: Buffer, scope: str) -> Step:
     """The local buffer lives in "arena", "stack", "register" or, on a GPU, "shared" memory.
 
     alloc t: f32[6, 16] in arena        set_scope("t", "register")         =>     alloc t: f32[6, 16] in register
@@ -64,84 +58,77 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
     A buffer on the stack or in registers has a constant shape: at most 512 KiB, or 4096 bytes. Registers hold what is
     indexed by constants once loops are unrolled and vectorized; code that indexes it otherwise finds it on the stack.
     """
-    found = find_buffer(function, buffer)
-    what = f"cannot put {buffer} in {scope}"
-    alloc = allocation(function, found, what)
-    made = placed(function, found, scope, alloc, what, f', or compact("{buffer}") in a loop over small tiles')
+    alloc = allocation(function, buffer)
+    made = placed(buffer, scope, alloc, f', or compact("{buffer.name}") in a loop over small tiles')
     if made.scope is Scope.SHARED:
-        _require_threads(function, alloc, what)
+        _require_threads(function, alloc)
     if made.scope is Scope.REGISTER:
-        require_no_prefetch(function, function.body, found, what, 'take scope="stack"')
-    evidence = (f"{buffer} has {bytes_of(made)} bytes",) if made.scope in MOST_BYTES else ()
-    return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, evidence)
+        require_no_prefetch(function.body, buffer, 'take scope="stack"')
+    evidence = (f"{buffer.name} has {bytes_of(made)} bytes",) if made.scope in MOST_BYTES else ()
+    return Step(function.replace(body=substitute_buffers(function.body, {buffer: made})), None, evidence)
 
 
-def _require_threads(function: Function, alloc: Alloc, what: str) -> None:
+def _require_threads(function: Function, alloc: Alloc) -> None:
     """Shared memory belongs to one block of threads."""
     if not any(isinstance(s, For) and s.kind is LoopKind.THREAD for s in statements(function.body)):
         why = "no loop is bound to the threads of a GPU"
-        raise refusal(function, what, alloc, why=why, fix="bind loops first", part=alloc.buffer.name)
+        raise Obstacle(alloc, why, fix="bind loops first")
     around = loops_around(function.body, alloc)
-    inner = next((loop for loop in around if loop.thread.startswith("threadIdx")), None)
-    if inner is not None:
+    for inner in (loop for loop in around if loop.thread.startswith("threadIdx")):
         why = f"it is allocated inside {inner.var.name}, by each thread for itself"
-        raise refusal(function, what, inner, why=why, fix='take "register"')
+        raise Obstacle(inner, why, fix='take "register"')
 
 
-def storage_align(function: Function, buffer: str, dim: int, factor: int, offset: int) -> Step:
+@primitive("cannot align dimension {dim} of {buffer}")
+def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, offset: int) -> Step:
     """The stride of a dimension becomes `offset` more than a multiple of `factor`, in elements: the next dimension
     grows until it does. Buffers are row-major, so no index changes; the elements that are added are never touched.
 
     alloc t: f32[6, 16] in arena        storage_align("t", 0, 16, 1)       =>     alloc t: f32[6, 17] in arena
     """
-    found = find_buffer(function, buffer)
-    what = f"cannot align dimension {dim} of {buffer}"
-    alloc = allocation(function, found, what)
-    last = len(found.shape) - 1
+    alloc = allocation(function, buffer)
+    last = len(buffer.shape) - 1
     if not 0 <= dim < last:
-        why = f"dimension {last} has the stride 1" if dim == last else f"{buffer} has dimensions 0 to {last}"
-        fix = f"take a dimension from 0 to {last - 1}" if last > 0 else None
-        raise refusal(function, what, alloc, why=why, fix=fix, part=buffer)
+        why = f"dimension {last} has the stride 1" if dim == last else f"{buffer.name} has dimensions 0 to {last}"
+        raise Obstacle(alloc, why, fix=f"take a dimension from 0 to {last - 1}" if last > 0 else None)
     if factor < 1 or not 0 <= offset < factor:
         why = f"no stride is {offset} more than a multiple of {factor}"
-        raise refusal(function, what, alloc, why=why, fix="take a factor from 1 and an offset below it", part=buffer)
-    row = product_of(found.shape[dim + 2 :])
+        raise Obstacle(alloc, why, fix="take a factor from 1 and an offset below it")
+    row = product_of(buffer.shape[dim + 2 :])
     if not isinstance(row, Const):
         why = f"the stride contains {row}, which is known only when the program runs"
-        raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=row)
+        raise Obstacle(alloc, why, fix=f"take dimension {last - 1}", part=row)
     inner = int(row.value)
     common = math.gcd(inner, factor)
     if offset % common:
         why = f"its rows have {inner} elements: modulo {factor} a stride is a multiple of {common}, {offset} is none"
-        raise refusal(function, what, alloc, why=why, fix=f"take an offset that {common} divides", part=buffer)
-    extent, period = found.shape[dim + 1], factor // common
+        raise Obstacle(alloc, why, fix=f"take an offset that {common} divides")
+    extent, period = buffer.shape[dim + 1], factor // common
     wanted = offset // common * pow(inner // common, -1, period) % period  # extent * inner is offset modulo factor
     grown = simplify(extent + Mod(const(wanted) - extent, const(period)))
-    made = found.replace(shape=(*found.shape[: dim + 1], grown, *found.shape[dim + 2 :]))
-    placed(function, made, made.scope.value, alloc, what)
+    made = buffer.replace(shape=(*buffer.shape[: dim + 1], grown, *buffer.shape[dim + 2 :]))
+    placed(made, made.scope.value, alloc)
     stride = f"the stride of dimension {dim} is {simplify(grown * inner)}; no index changes"
-    return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, (stride,))
+    return Step(function.replace(body=substitute_buffers(function.body, {buffer: made})), None, (stride,))
 
 
-def widen(function: Function, buffer: str, dtype: str) -> Step:
+@primitive("cannot hold {buffer} as {dtype}")
+def widen(function: Function, buffer: Buffer, dtype: str) -> Step:
     """The local buffer holds its elements in a type that has all values of its own type. Stored values are converted.
     Loaded values are converted back, or directly to the type that the reader converts them to.
 
     x.cache[i] = x[i]; y[i] = i32(x.cache[i])     =>     x.cache[i] = i16(x[i]); y[i] = i32(x.cache[i])
     """
-    found = find_buffer(function, buffer)
-    what = f"cannot hold {buffer} as {dtype}"
-    alloc = allocation(function, found, what)
-    require_elements(function, function.body, found, what)
-    require_no_prefetch(function, function.body, found, what, "widen first")
+    alloc = allocation(function, buffer)
+    require_elements(function.body, buffer)
+    require_no_prefetch(function.body, buffer, "widen first")
     wide = DTYPES.get(dtype)
-    if wide is None or wide is found.dtype or not wide.holds(found.dtype):
-        able = [d.name for d in DTYPES.values() if d is not found.dtype and d.holds(found.dtype)]
-        why = f"{dtype} is no type" if wide is None else f"{wide} does not have all values of {found.dtype} and more"
-        fix = f"take {' or '.join(able)}" if able else None
-        raise refusal(function, what, alloc, why=why, fix=fix, part=buffer)
-    body = _retyped(function.body, found, found.replace(dtype=wide))
-    return Step(function.replace(body=body), None, (f"{wide} has every value of {found.dtype}",))
+    if wide is None or wide is buffer.dtype or not wide.holds(buffer.dtype):
+        able = [d.name for d in DTYPES.values() if d is not buffer.dtype and d.holds(buffer.dtype)]
+        why = f"{dtype} is no type" if wide is None else f"{wide} does not have all values of {buffer.dtype} and more"
+        raise Obstacle(alloc, why, fix=f"take {' or '.join(able)}" if able else None)
+    body = _retyped(function.body, buffer, buffer.replace(dtype=wide))
+    return Step(function.replace(body=body), None, (f"{wide} has every value of {buffer.dtype}",))
 
 
 def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
@@ -168,8 +155,9 @@ def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
     return transform_statements(map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement)
 
 
+@primitive("cannot change the layout of {buffer}")
 def transform_layout(
-    function: Function, buffer: str, map: str | Callable[..., object], *, pad: float | None = None
+    function: Function, buffer: Buffer, map: str | Callable[..., object], *, pad: float | None = None
 ) -> Step:
     """Stores a local buffer in another layout: `map` gives the new indices of each access (its grammar stands
     above). If one block fills the buffer point by point, its nest runs over the new layout in order, with a loop for
@@ -183,42 +171,25 @@ def transform_layout(
                         block w.cache(vjo = jo, vk = k, vji = ji):
                           w.cache[vjo, vk, vji] = select(vjo*16 + vji < 45, w[vk, min(vjo*16 + vji, 44)], 0.0)
     """
-    found = find_buffer(function, buffer)
-    what = f"cannot change the layout of {buffer}"
-    alloc = allocation(function, found, what)
-    require_elements(function, function.body, found, what)
+    alloc = allocation(function, buffer)
+    require_elements(function.body, buffer)
     if pad is not None and not isinstance(pad, int | float):
-        raise refusal(function, what, alloc, why=f"{pad!r} is no number", part=buffer)
-    layout = read_map(map if isinstance(map, str) else written(map), len(found.shape))
-    made = found.replace(shape=layout.shape(found.shape))
-    nest, domain = filling_of(function, found) or (None, None)
-    body, evidence = function.body, [f"every access of {buffer} is to an element of its own"]
+        raise Obstacle(alloc, f"{pad!r} is no number")
+    layout = read_map(map if isinstance(map, str) else written(map), len(buffer.shape))
+    made = buffer.replace(shape=layout.shape(buffer.shape))
+    nest, domain = filling_of(function, buffer) or (None, None)
+    body, evidence = function.body, [f"every access of {buffer.name} is to an element of its own"]
     if nest is not None and domain is not None:
         body = replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
-        evidence.append(f"block {domain.block.name} fills {buffer} point by point, in whatever order")
-    elif pad is not None and layout.padded(found.shape):
+        evidence.append(f"block {domain.block.name} fills {buffer.name} point by point, in whatever order")
+    elif pad is not None and layout.padded(buffer.shape):
         why = "no single block fills it point by point, so nothing says where its padding would be written"
-        raise refusal(function, what, alloc, why=why, fix="fill it with a cache_read, or leave out pad")
+        raise Obstacle(alloc, why, fix="fill it with a cache_read, or leave out pad")
 
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
-
-
-def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
-    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
-    the points of its block). None where there is none."""
-    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
-    block = next((b for b in blocks(function.body) if b.body in stores), None)
-    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
-        return None
-    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
-    nest, domain = [*loops, block][0], domain_of(block, loops)
-    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
-        return None
-    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
-    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
+    return Step(function.replace(body=substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
 
 
 def _fill_in_order(

@@ -18,12 +18,12 @@ from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import statements, substitute_buffers, transform_statements
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, LoopKind, Prefetch, Stmt
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, Load, LoopKind, Prefetch, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.facts.place import require_plain
 from tilewright.schedule.find import allocation_of
 from tilewright.schedule.nests import over_box
-from tilewright.schedule.step import refusal
+from tilewright.schedule.step import Obstacle
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
@@ -33,28 +33,27 @@ LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
 """The loops whose iterations are lanes: none of these has memory of its own."""
 
 
-def allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
+def allocation(function: Function, buffer: Buffer) -> Alloc:
     """Where a local buffer is allocated that loads and stores alone touch: it may be held otherwise."""
     alloc = allocation_of(function, buffer)
     if alloc is None:
         fix = "cache_read or cache_write gives a block a local copy"
         kind = "a parameter" if buffer in function.params else "no local buffer"
         why = f"{buffer.name} is {kind}: its memory, and how it lies there, is the caller's"
-        raise refusal(function, what, function, why=why, fix=fix, part=buffer.name)
-    require_plain(function, buffer, what)
+        raise Obstacle(function, why, fix, part=buffer.name)
+    require_plain(function, buffer)
     if alloc.offset is not None:
         fix = "take this step before memory is planned"
-        raise refusal(function, what, alloc, why="its place in the arena is planned", fix=fix, part=buffer.name)
+        raise Obstacle(alloc, "its place in the arena is planned", fix)
     return alloc
 
 
-def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, fix: str = "") -> Buffer:
+def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
     """A local buffer in the scope of this name; refuses where it cannot live there. `fix` is what helps, too."""
     found = next((s for s in LOCAL if s.value == scope), None)
-    part = at.name if isinstance(at, Block) else buffer.name if isinstance(at, Alloc) else None
     if found is None:
         choice = f"take one of {', '.join(s.value for s in LOCAL)}"
-        raise refusal(function, what, at, why=f'no local buffer lives in "{scope}"', fix=choice, part=part)
+        raise Obstacle(at, f'no local buffer lives in "{scope}"', fix=choice)
     made = buffer.replace(scope=found)
     if found not in MOST_BYTES:
         return made
@@ -62,28 +61,31 @@ def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, 
     if size is None:
         extent = next(e for e in buffer.shape if not isinstance(simplify(e), Const))
         why = f"the dimension {extent} of {buffer.name} is known only when the program runs"
-        fix = f'take scope="arena"{fix}'
-        raise refusal(function, what, at, why=why, fix=fix, part=extent if isinstance(at, Alloc) else part)
+        raise Obstacle(at, why, fix=f'take scope="arena"{fix}', part=extent if isinstance(at, Alloc) else None)
     if size > most:
         why = f"{buffer.name} has {size} bytes; at most {most} go there"
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
-        raise refusal(function, what, at, why=why, fix=f'take scope="{larger}"{fix}', part=part)
+        raise Obstacle(at, why, fix=f'take scope="{larger}"{fix}')
     return made
 
 
-def require_no_prefetch(function: Function, root: Stmt, buffer: Buffer, what: str, fix: str) -> None:
-    """Refuses a buffer that is prefetched in `root`, by its place in memory."""
-    for s in statements(root):
-        if isinstance(s, Prefetch) and s.place.buffer is buffer:
-            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", fix=fix)
+def prefetches_of(root: Stmt, buffer: Buffer) -> list[Prefetch]:
+    """The statements in `root` that prefetch a buffer, by its place in memory."""
+    return [s for s in statements(root) if isinstance(s, Prefetch) and s.place.buffer is buffer]
 
 
-def require_elements(function: Function, root: Stmt, buffer: Buffer, what: str) -> None:
+def require_no_prefetch(root: Stmt, buffer: Buffer, fix: str) -> None:
+    """Refuses a buffer that is prefetched in `root`."""
+    for s in prefetches_of(root, buffer):
+        raise Obstacle(s, f"{buffer.name} is prefetched here", fix)
+
+
+def require_elements(root: Stmt, buffer: Buffer) -> None:
     """Refuses a buffer of which something in `root` takes several elements at once."""
     for a in accesses(root):
         if a.buffer is buffer and any(i.lanes != 1 for i in a.indices):
             why = f"this {'stores' if a.is_store else 'loads'} vectors of {buffer.name}"
-            raise refusal(function, what, a.statement, why=why, part=buffer.name)
+            raise Obstacle(a.statement, why, part=buffer.name)
 
 
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:
@@ -105,11 +107,6 @@ def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> 
     return within(transform_statements(root, lambda s: within(s) if isinstance(s, Block) else s))
 
 
-def whole(shape: Sequence[Expr]) -> tuple[Range, ...]:
-    """The box of all elements of a buffer of this shape."""
-    return tuple(Range(const(0), simplify(extent)) for extent in shape)
-
-
 def box_nest(
     name: str, loops: Sequence[Var], part: Elements, store: Callable[[tuple[Expr, ...]], Stmt], *, singles: bool = False
 ) -> Stmt:
@@ -122,3 +119,10 @@ def box_nest(
     block = Block(name, axes, store(points), None, where)
     box, names = dict(zip(points, part.ranges, strict=True)), dict(zip(points, loops, strict=True))
     return over_box(block, box, names, singles=singles)
+
+
+def copy_nest(
+    name: str, loops: Sequence[Var], part: Elements, to: Buffer, of: Buffer, *, singles: bool = False
+) -> Stmt:
+    """A nest that copies some elements of one buffer to the same places of another one."""
+    return box_nest(name, loops, part, lambda at: Store(to, at, Load(of, at)), singles=singles)

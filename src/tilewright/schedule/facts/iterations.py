@@ -6,27 +6,34 @@ from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.dependences import Dependence
+from tilewright.analysis.domains import ranges_in
+from tilewright.analysis.intervals import interval
 from tilewright.analysis.iterations import accumulation, dependence
-from tilewright.analysis.vectors import Meeting, meetings, stays_forward
+from tilewright.analysis.vectors import Meeting, longest, meetings, stays_forward
+from tilewright.expr.nodes import Expr
+from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
-from tilewright.loops.nodes import Assert, For, Function, Stmt, While
-from tilewright.report.errors import UserError
-from tilewright.schedule.step import refusal
+from tilewright.loops.nodes import Assert, For, Function, Load, LoopKind, Stmt, While
+from tilewright.report.quantities import counted
+from tilewright.schedule.step import Obstacle
+
+TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
+"""The loops whose iterations may run at the same time."""
 
 KEPT = "every two accesses that meet keep their order"
 """Why loops may run in another order."""
 
 
-def require_independent(function: Function, loop: For, what: str, fix: str) -> tuple[str, ...]:
-    """The evidence that the iterations of a loop may run in any order and at the same time; else the error `what`."""
+def require_independent(function: Function, loop: For, fix: str) -> tuple[str, ...]:
+    """The evidence that the iterations of a loop may run in any order and at the same time; refuses where not."""
     for s in statements(loop.body):
         if isinstance(s, Assert | While):
             word = "assert" if isinstance(s, Assert) else "while"
-            raise refusal(function, what, loop, why=f"the {word} inside it ends iterations in an order that shows")
+            raise Obstacle(loop, f"the {word} inside it ends iterations in an order that shows")
     found = dependence(loop, loops_around(function.body, loop))
     if found is not None:
-        raise refusal(function, what, loop, why=_reason(loop, found), fix=_fix(loop, found, fix))
+        raise Obstacle(loop, _reason(loop, found), fix=_fix(loop, found, fix))
     return (f"no iteration of {loop.var.name} touches what another one stores",)
 
 
@@ -36,25 +43,30 @@ def _reason(loop: For, found: Dependence) -> str:
         return f"different iterations of {loop.var.name} {first.replace('stores', 'store', 1)}"
     if found.distance is None:
         return f"different iterations of {loop.var.name} meet: one {first}, the other {second}"
-    turns = "1 iteration" if found.distance == 1 else f"{found.distance} iterations"
+    turns = counted(found.distance, "iteration")
     return f"the distance is {found.distance}: {turns} of {loop.var.name} after one that {first}, another {second}"
 
 
-def require_instructions(function: Function, what: str) -> None:
-    """The error `what` where a loop that runs as an instruction holds something else than what that does."""
+def require_instructions(function: Function) -> None:
+    """Refuses where a loop that runs as an instruction holds something else than what that does."""
     for s in loops_inside(function.body):
         if s.instruction is not None:
             try:
                 match(s, s.instruction, loops_around(function.body, s))
             except Mismatch as wrong:
                 why = f"{s.instruction} would no longer do what loop {s.var.name} holds: {wrong.why}"
-                raise refusal(function, what, s, why=why, fix="take this step before tensorize") from None
+                raise Obstacle(s, why, fix="take this step before tensorize") from None
+
+
+def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
+    """The most that an extent is while the loops around it run; None where no bound is known."""
+    bounds = interval(longest(extent), ranges_in(around))
+    return None if bounds is None else longest(simplify(bounds.high))
 
 
 def access_text(access: Access) -> str:
     """An access as a person says it."""
-    place = f"{access.buffer.name}[{', '.join(str(i) for i in access.indices)}]"
-    return f"{'stores' if access.is_store else 'loads'} {place}"
+    return f"{'stores' if access.is_store else 'loads'} {Load(access.buffer, access.indices)}"
 
 
 def _fix(loop: For, found: Dependence, otherwise: str) -> str:
@@ -62,13 +74,12 @@ def _fix(loop: For, found: Dependence, otherwise: str) -> str:
     for block in blocks(loop):
         inside = set(statements(block))
         if block.reduce and found.first.statement in inside and found.second.statement in inside:
-            name = loop.var.name
-            total = found.first.buffer.name
+            name, total = loop.var.name, found.first.buffer.name
             return f'{name} accumulates into {total}: rfactor("{block.name}", {name}) first, or take a spatial loop'
     return otherwise
 
 
-def require_reorder(function: Function, chain: Sequence[For], order: Sequence[int], what: str) -> tuple[str, ...]:
+def require_reorder(function: Function, chain: Sequence[For], order: Sequence[int]) -> tuple[str, ...]:
     """The evidence that a chain of nested loops may be permuted, the n-th becoming loop `order[n]` of it."""
     resummed: dict[str, None] = {}
     for met in meetings(chain[0], chain, loops_around(function.body, chain[0])):
@@ -76,22 +87,22 @@ def require_reorder(function: Function, chain: Sequence[For], order: Sequence[in
             continue
         resummed[met.first.buffer.name] = None
         if not _accumulates(chain[0], met):
-            raise turned_around(function, chain, met, what)
+            raise turned_around(chain, met)
     if not resummed:
         return (KEPT,)
     names = ", ".join(resummed)
     return (f"the terms of {names} are taken in another order, as reduce axes allow", f"otherwise, {KEPT}")
 
 
-def turned_around(function: Function, chain: Sequence[For], met: Meeting, what: str) -> UserError:
-    """The error `what` for loops in another order: two accesses that meet would change theirs."""
+def turned_around(chain: Sequence[For], met: Meeting) -> Obstacle:
+    """Why loops may not run in another order: two accesses that meet would change theirs."""
     names = ", ".join(loop.var.name for loop in chain)
     apart = ", ".join("any" if d is None else str(d) for d in met.distances)
     why = (
         f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
         "the later of the two would run first"
     )
-    return refusal(function, what, chain[0], why=why, fix=f"keep the order of {names}")
+    return Obstacle(chain[0], why, fix=f"keep the order of {names}")
 
 
 def _accumulates(nest: Stmt, met: Meeting) -> bool:

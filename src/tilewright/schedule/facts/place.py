@@ -7,17 +7,18 @@ the block and what it moves to stand to one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import Domain, domain_of, single_axis
-from tilewright.analysis.intervals import Ranges
-from tilewright.expr.nodes import Expr, const
+from tilewright.analysis.elements import covering, elements, touches
+from tilewright.analysis.intervals import Range, Ranges
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
+from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -39,7 +40,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
-from tilewright.schedule.step import refusal
+from tilewright.schedule.step import Obstacle
 
 
 class Memory:
@@ -63,6 +64,17 @@ class Memory:
     def stored(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements write, or pass to calls."""
         return {self.of(b) for s in stmts for b in (*stored_buffers(s), *_shared(s)[1])}
+
+    def met(self, s: Stmt, reads: Set[Buffer], writes: Set[Buffer]) -> set[Buffer]:
+        """The buffers over which a statement may not change places with what reads and writes these (Bernstein's
+        conditions)."""
+        return {b for b in self.stored(s) if b in reads or b in writes} | {b for b in self.loaded(s) if b in writes}
+
+    def changes(self, stmts: Iterable[Stmt], buffers: Set[Buffer]) -> Iterator[tuple[Store | CallFunction, Buffer]]:
+        """The stores and calls among statements that write one of these buffers, each with the first of them."""
+        for s in stmts:
+            if isinstance(s, Store | CallFunction) and (changed := buffers & self.stored(s)):
+                yield s, min(changed, key=lambda b: b.name)
 
     def is_plain(self, buffer: Buffer) -> bool:
         """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
@@ -93,23 +105,25 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
 
 
 @lru_cache(maxsize=1 << 11)
-def defined_in(nest: Stmt) -> frozenset[Buffer]:
-    """The buffers, views among them, that begin to live in a statement."""
-    return frozenset([s.buffer for s in statements(nest) if isinstance(s, Alloc | View)])
+def defined_in(nest: Stmt) -> frozenset[Buffer | Var]:
+    """The buffers, views among them, and variables that begin to live in a statement."""
+    inside = list(statements(nest))
+    variables = [s.var for s in inside if isinstance(s, For | Let)]
+    return frozenset([*variables, *(s.buffer for s in inside if isinstance(s, Alloc | View))])
 
 
-def require_plain(function: Function, buffer: Buffer, what: str, root: Stmt | None = None) -> None:
-    """Raises the error `what` where more than loads and stores of a buffer reach its memory: in the function, or in the
+def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) -> None:
+    """Refuses where more than loads and stores of a buffer reach its memory: in the function, or in the
     statement `root`, where the buffer must not begin to live, either."""
     memory = Memory(function)
     names = (buffer, memory.of(buffer))
     if root is not None and not defined_in(root).isdisjoint(names):
         begin = next(s for s in statements(root) if isinstance(s, Alloc | View) and s.buffer in names)
-        raise refusal(function, what, begin, why=f"{buffer.name} lives inside {word_of(root)}")
+        raise Obstacle(begin, f"{buffer.name} lives inside {word_of(root)}")
     for s in statements(root or function.body) if not memory.is_plain(buffer) else ():
         why = memory.other_use(s, buffer)
         if why is not None:
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, why)
 
 
 def word_of(stmt: Stmt) -> str:
@@ -124,46 +138,64 @@ def word_of(stmt: Stmt) -> str:
     return f"a statement {type(stmt).__name__.lower()}"
 
 
+def box_of(root: Stmt, buffer: Buffer, is_store: bool | None = None) -> tuple[Range, ...] | None:
+    """The box of a buffer that a statement touches, or loads, or stores; None where it does not."""
+    found = [elements(t) for t in touches(root, buffer) if is_store in (None, t.access.is_store)]
+    return covering(found) if found else None
+
+
+def whole(shape: Sequence[Expr]) -> tuple[Range, ...]:
+    """The box of all elements of a buffer of this shape."""
+    return tuple(Range(const(0), simplify(extent)) for extent in shape)
+
+
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
     return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
 
 
-def single_store(function: Function, block: Block, what: str) -> Store:
+def single_store(block: Block) -> Store:
     """The only store of the block; that of its init goes to the same element."""
     store, init = block.body, block.init
     if not isinstance(store, Store):
-        raise refusal(function, what, block.body, why=f"{block.name} does more than one store")
+        raise Obstacle(block.body, f"{block.name} does more than one store")
     if init is not None:
         same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
         if not same:
-            raise refusal(function, what, init, why=f"the init of {block.name} stores something else than its body")
+            raise Obstacle(init, f"the init of {block.name} stores something else than its body")
     return store
 
 
-def filled_by(function: Function, block: Block, what: str, fix: str) -> Store:
-    """The only store of a block that alone fills a local buffer, without a look at what that held before."""
-    store = single_store(function, block, what)
+def filled_by(function: Function, block: Block, fix: str) -> Alloc:
+    """The allocation of a buffer that the only store of a block alone fills, without a look at what it held before."""
+    store = single_store(block)
     buffer = store.buffer
-    if allocation_of(function, buffer) is None:
-        why = f"{buffer.name} is an argument: all of it must be there at the end"
-        raise refusal(function, what, store, why=why, fix=fix)
-    require_plain(function, buffer, what)
+    alloc = allocation_of(function, buffer)
+    if alloc is None:
+        raise Obstacle(store, f"{buffer.name} is an argument: all of it must be there at the end", fix)
+    require_plain(function, buffer)
     writers = [s for n in nests(function) if buffer in stored_buffers(n) for s in statements(n) if isinstance(s, Store)]
-    other = next((s for s in writers if s.buffer is buffer and s not in (store, block.init)), None)
-    if other is not None:
-        raise refusal(function, what, other, why=f"another statement stores {buffer.name}, too")
+    for other in (s for s in writers if s.buffer is buffer and s not in (store, block.init)):
+        raise Obstacle(other, f"another statement stores {buffer.name}, too")
     if block.init is None and any(load.buffer is buffer for load in loads(block)):
-        raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
-    return store
+        raise Obstacle(block, f"{block.name} reads what {buffer.name} held before")
+    return alloc
 
 
-def require_pointwise(function: Function, block: Block, what: str, fix: str) -> None:
-    """The block computes each element by one expression."""
-    if block.reduce or block.init is not None:
-        why = f"{block.name} adds up: its result is complete only at its end"
-        raise refusal(function, what, block, why=why, fix=f"move it instead: {fix}", part=block.name)
+def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
+    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
+    the points of its block). None where there is none."""
+    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
+    block = next((b for b in blocks(function.body) if b.body in stores), None)
+    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
+        return None
+    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
+    nest, domain = [*loops, block][0], domain_of(block, loops)
+    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
+        return None
+    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
+    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
 
 
 def nest_of(function: Function, block: Block) -> Stmt:
@@ -189,34 +221,23 @@ def readers_of(function: Function, buffer: Buffer) -> list[Stmt]:
     return [s for s in reading if any(load.buffer is buffer for load in own_loads(s))]
 
 
-def require_unchanged(function: Function, block: Block, reads: set[Buffer], after: Iterable[Stmt], what: str) -> None:
+def require_unchanged(function: Function, block: Block, reads: set[Buffer], after: Iterable[Stmt]) -> None:
     """None of these statements stores one of the buffers that the block reads."""
-    memory = Memory(function)
-    for s in after:
-        changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) else set()
-        if changed:
-            first = min(b.name for b in changed)
-            why = f"it stores {first}, which {block.name} reads, and {block.name} would run only after it"
-            raise refusal(function, what, s, why=why)
+    for s, b in Memory(function).changes(after, reads):
+        raise Obstacle(s, f"it stores {b.name}, which {block.name} reads, and {block.name} would run only after it")
 
 
 def require_reached(
-    function: Function,
-    path: Iterable[Stmt],
-    name: str,
-    what: str,
-    through: tuple[type[Stmt], ...] = (For, Seq),
-    closed: Collection[LoopKind] = (),
+    path: Iterable[Stmt], name: str, through: tuple[type[Stmt], ...] = (For, Seq), closed: Collection[LoopKind] = ()
 ) -> None:
     """Nothing around what is called `name`, which are the statements of `path`, decides whether it runs, and no loop is
     of a kind that is `closed`."""
     for s in path:
         if not isinstance(s, through):
-            raise refusal(function, what, s, why=f"{word_of(s)} around {name} decides whether it runs")
+            raise Obstacle(s, f"{word_of(s)} around {name} decides whether it runs")
         if isinstance(s, For) and s.kind in closed:
             word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
-            fix = "take this step before the one that made it so"
-            raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", fix=fix)
+            raise Obstacle(s, f"loop {s.var.name} is {word}", fix="take this step before the one that made it so")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,50 +259,48 @@ class Place:
         return [*loops_around(self.other, self.loop), self.loop]
 
 
-def place(function: Function, block: Block, loop: For, what: str) -> Place:
+def place(function: Function, block: Block, loop: For) -> Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
     one, two = path_to(function.body, block), path_to(function.body, loop)
     if loop in one:
-        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(loop)} already", part=block.name)
+        raise Obstacle(block, f"{block.name} is inside {word_of(loop)} already")
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise refusal(function, what, block, why=f"{block.name} and {word_of(loop)} are not one after the other")
+        raise Obstacle(block, f"{block.name} and {word_of(loop)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
-    domain = alone_in(function, nest, block, what)
+    domain = alone_in(function, nest, block)
     return Place(block, nest, loop, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
 
 
-def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
     """The domain of the only block of a nest, whose points may run in any order."""
     loops, inside = perfect_nest(nest)
     if inside is not block:
-        why = f"{block.name} is not alone in its nest: {word_of(inside)} stands there"
-        raise refusal(function, what, inside, why=why)
+        raise Obstacle(inside, f"{block.name} is not alone in its nest: {word_of(inside)} stands there")
     if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
-        why = f"an assert, a while or a call inside {block.name} fixes the order of its points"
-        raise refusal(function, what, block, why=why)
+        raise Obstacle(block, f"an assert, a while or a call inside {block.name} fixes the order of its points")
     for s in statements(block):
         if isinstance(s, Store):
-            require_plain(function, s.buffer, what)
-    domain = domain_in(function, nest, block, what)
+            require_plain(function, s.buffer)
+    domain = domain_in(nest, block)
     for loop in loops:
         if loop not in domain.reduce:
-            require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
-    _require_sum(function, block, what)
+            require_independent(function, loop, f"take a block whose points do not depend on {loop.var.name}")
+    _require_sum(block)
     return domain
 
 
-def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+def domain_in(nest: Stmt, block: Block) -> Domain:
     """The points of a block under the loops of a nest."""
     domain = domain_of(block, loops_around(nest, block))
     if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
+        raise Obstacle(block, domain)
     return domain
 
 
-def _require_sum(function: Function, block: Block, what: str) -> None:
+def _require_sum(block: Block) -> None:
     """A block with reduce axes must keep to one element for each of its spatial points."""
     stores = [s for s in statements(block) if isinstance(s, Store)] if block.reduce else []
     reduced = {a.var for a in block.reduce}
@@ -290,7 +309,7 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
         touched |= {s.indices for s in stores if s.buffer is store.buffer}
         if touched != {store.indices} or any(mentions(i, reduced) for i in store.indices):
             why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
-            raise refusal(function, what, store, why=why)
+            raise Obstacle(store, why)
 
 
 def without(body: Stmt, stmt: Stmt) -> Stmt:
@@ -298,33 +317,30 @@ def without(body: Stmt, stmt: Stmt) -> Stmt:
     return replace(body, stmt, Seq(()))
 
 
-def require_apart(function: Function, found: Place, memory: Memory, what: str) -> None:
+def require_apart(found: Place, memory: Memory) -> None:
     """Nothing between the block's two places touches what it stores, or changes what it reads; in the loop's own nest,
     what is stored is looked at element by element."""
     block = found.block
     reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
     for s in (*found.between, found.other):
-        touched = writes & (memory.loaded(s) | memory.stored(s))
-        changed = reads & memory.stored(s) if s is not found.other else set()
-        if touched or changed:
-            verb, other = ("touches", "stores") if touched else ("stores", "reads")
-            name = min(b.name for b in touched or changed)
+        met = memory.met(s, reads if s is not found.other else set(), writes)
+        if met:
+            verb, other = ("touches", "stores") if met & writes else ("stores", "reads")
+            name = min(b.name for b in met & writes or met)
             own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
             why = f"{own} {verb} {name}, which {block.name} {other}"
-            raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
+            raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
-            why = f"an assert, a while or a call in it decides whether {block.name} is reached"
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, f"an assert, a while or a call in it decides whether {block.name} is reached")
 
 
-def moved_into(function: Function, found: Place, other: Stmt, what: str) -> Function:
+def moved_into(function: Function, found: Place, other: Stmt) -> Function:
     """The function with `other`, which has the block in it, in place of the statement that holds the loop; the
     block's own nest is taken out, and allocations between the two that the block needs come first."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:
         if isinstance(s, Let) and s.var in found.nest.variables():
-            why = f"{found.block.name} uses {s.var.name}, which is defined only here"
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, f"{found.block.name} uses {s.var.name}, which is defined only here")
     needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
     kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
     at = kept.index(found.other)

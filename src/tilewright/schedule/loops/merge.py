@@ -15,18 +15,11 @@ from tilewright.analysis.dependences import meeting
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
-from tilewright.loops.edit import (
-    allocations,
-    blocks,
-    loaded_buffers,
-    statements,
-    substitute_buffers,
-    substitute_expressions,
-)
-from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
+from tilewright.loops.edit import allocations, loaded_buffers, statements, substitute_buffers, substitute_expressions
+from tilewright.loops.nodes import Alloc, Block, For, Function, LoopKind, Seq, Stmt, seq
 from tilewright.schedule.facts.iterations import require_independent
-from tilewright.schedule.find import find_loop, nests, stored_buffers
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.find import nests, primitive, stored_buffers
+from tilewright.schedule.step import Obstacle, Step, rewritten
 
 APART = nodes.Assert | nodes.While | nodes.CallFunction | nodes.View
 """Statements that end a loop early, or touch memory by another name: loops around them are not merged."""
@@ -39,21 +32,22 @@ Wanted = Callable[[For, Sequence[Stmt], For], bool]
 """Whether a loop, statements after it, and a loop after these are wanted with the loops as one."""
 
 
-def merge_loops(function: Function, *loops: Var) -> Step:
+@primitive("cannot merge loops {loops}")
+def merge_loops(function: Function, *loops: For) -> Step:
     """Those of these loops of the top level that are neighbours, with allocations alone in between, become one, where
     they have the same bounds and kind and each iteration keeps to itself.
 
     for i in 0..n: block a(vi = i): a[vi] = x[vi]; for j in 0..n: block b(vj = j): b[vj] = a[vj]
               =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
     """
-    for found in [find_loop(function, loop) for loop in loops]:
-        if found not in nests(function):
-            what, why = f"cannot merge loop {found.var.name}", f"loop {found.var.name} is inside another statement"
-            raise refusal(function, what, found, why=why, fix="name one of the loops of get_nests()")
+    for inner in (loop for loop in loops if loop not in nests(function)):
+        why = f"loop {inner.var.name} is inside another statement"
+        raise Obstacle(inner, why, fix="name one of the loops of get_nests()")
+    merged = {loop.var for loop in loops}
     evidence = "what two of them touch, and one stores, they touch in the same iteration"
 
     def wanted(first: For, between: Sequence[Stmt], second: For) -> bool:
-        return {first.var, second.var} <= {*loops} and are_neighbours(first, between, second)
+        return {first.var, second.var} <= merged and are_neighbours(first, between, second)
 
     return _step(function, wanted, evidence)
 
@@ -111,7 +105,7 @@ def _joined(parts: list[Stmt], n: int, m: int, wanted: Wanted) -> list[Stmt] | N
 
 def _read_alike(first: For, _between: Sequence[Stmt], second: For) -> bool:
     """Whether both loops hold sums, and load from one buffer that neither stores to."""
-    if not all(any(b.reduce for b in blocks(loop)) for loop in (first, second)):
+    if not all(any(isinstance(s, Block) and s.reduce for s in statements(loop)) for loop in (first, second)):
         return False
     return bool((loaded_buffers(first) & loaded_buffers(second)) - stored_buffers(first) - stored_buffers(second))
 
@@ -122,11 +116,10 @@ def _depend(one: Stmt, other: Stmt) -> bool:
     return bool(made & theirs or made & loaded_buffers(other) or loaded_buffers(one) & theirs)
 
 
-def _merged(first: Stmt, second: Stmt) -> For | None:
+def _merged(first: For, second: For) -> For | None:
     """Two loops as one; None where they may not be."""
-    if not (isinstance(first, For) and isinstance(second, For)) or any(map(_stays_alone, (first, second))):
-        return None
-    if any(getattr(first, f) is not getattr(second, f) for f in ("kind", "begin", "end", "grain", "backward")):
+    alike = all(getattr(first, f) is getattr(second, f) for f in ("kind", "begin", "end", "grain", "backward"))
+    if not alike or _stays_alone(first) or _stays_alone(second):
         return None
     body = substitute_expressions(second.body, {second.var: first.var})
     merged = first.replace(body=seq(first.body, body))
@@ -141,7 +134,8 @@ def _stays_alone(loop: For) -> bool:
     return any(isinstance(s, APART) or (isinstance(s, Alloc) and s.offset is not None) for s in statements(loop))
 
 
-def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
+@primitive("cannot jam loop {loop}")
+def jam(function: Function, loop: For, *, front: bool = False) -> Step:
     """Moves a loop inward as far as possible: into each statement of a sequence, and into loops whose bounds do not
     depend on it. It stays around loops that are unrolled or vectorized. Returns its copies, in program order. Buffers
     allocated by an iteration get one more dimension, indexed by the loop: the last, or with `front` the first.
@@ -151,28 +145,25 @@ def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
 
     Legal if no iteration touches what another one stores, and no statement in between names a value or memory.
     """
-    found = find_loop(function, loop)
-    what = f"cannot jam loop {found.var.name}"
-    evidence = require_independent(function, found, what, "jam a loop inside or outside it")
-    _require_parts(function, found, what)
+    evidence = require_independent(function, loop, "jam a loop inside or outside it")
+    _require_parts(loop)
     copies: list[For] = []
-    made = _jammed(found, found.body, front, copies)
-    if len(copies) == 1 and copies[0].body is found.body:
-        raise refusal(function, what, found, why="it holds no sequence and no loop that it could move into")
-    return rewritten(function, found, made, tuple(c.var for c in copies), *evidence)
+    made = _jammed(loop, loop.body, front, copies)
+    if len(copies) == 1 and copies[0].body is loop.body:
+        raise Obstacle(loop, "it holds no sequence and no loop that it could move into")
+    return rewritten(function, loop, made, tuple(c.var for c in copies), *evidence)
 
 
-def _require_parts(function: Function, loop: For, what: str) -> None:
-    """Raises the error `what` if the loop would separate a statement from its scope, or if memory has no fixed size."""
+def _require_parts(loop: For) -> None:
+    """Refuses if the loop would separate a statement from its scope, or if memory has no fixed size."""
     extent = loop.extent
     for s in statements(loop.body):
         if isinstance(s, BOUND) or (isinstance(s, Alloc) and s.offset is not None):
             why = f"a statement {type(s).__name__.lower()} inside it belongs to all that stands around it"
-            raise refusal(function, what, s, why=why, fix="take this step before memory is planned and calls are made")
+            raise Obstacle(s, why, fix="take this step before memory is planned and calls are made")
         if isinstance(s, Alloc) and not isinstance(extent, Const):
             why = f"{s.buffer.name} would get a dimension of {extent}, which is dynamic"
-            fix = f'split({loop.var.name}, 8, tail="peel"), and jam the inner one'
-            raise refusal(function, what, s, why=why, fix=fix)
+            raise Obstacle(s, why, fix=f'split({loop.var.name}, 8, tail="peel"), and jam the inner one')
 
 
 def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:

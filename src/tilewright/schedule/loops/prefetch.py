@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from functools import reduce
 from itertools import pairwise
 
-from tilewright.analysis.accesses import accesses, mentions
-from tilewright.analysis.intervals import Range, interval
-from tilewright.analysis.regions import Region, access_region, cover, ranges_of, span
-from tilewright.analysis.vectors import longest
+from tilewright.analysis.accesses import mentions
+from tilewright.analysis.elements import elements, touches
+from tilewright.analysis.intervals import Range
+from tilewright.analysis.regions import Region, span
 from tilewright.core.walk import substitute
 from tilewright.expr.build import maximum, minimum
-from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
-from tilewright.schedule.find import find_buffer, find_loop
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.facts.iterations import greatest
+from tilewright.schedule.facts.place import box_of
+from tilewright.schedule.find import primitive
+from tilewright.schedule.step import Obstacle, Step, rewritten
 from tilewright.types.scopes import Scope
 
 
+@primitive("cannot prefetch {buffer} in loop {loop}")
 def prefetch(
-    function: Function, buffer: str, loop: Var, distance: int = 1, inner: Var | None = None, *, apart: int | None = None
+    function: Function,
+    buffer: Buffer,
+    loop: For,
+    distance: int = 1,
+    inner: For | None = None,
+    *,
+    apart: int | None = None,
 ) -> Step:
     """Each iteration of the loop begins by prefetching the first element of the buffer that the iteration `distance`
     later touches. The element may be beyond the buffer's end: nothing is read there.
@@ -38,56 +45,49 @@ def prefetch(
     for j in 0..n: for i in 0..4, k in 0..32: … b[j, k, 0..16] …                        prefetch("b", j, 1, k)
               =>      for j in 0..n: for i in 0..4, k in 0..32: prefetch b[j + 1, 0, (i*32 + k) * 4]; … b[j, k, 0..16] …
     """
-    found, target = find_loop(function, loop), find_buffer(function, buffer)
-    what = f"cannot prefetch {target.name} in loop {found.var.name}"
     for number, word in ((distance, "iterations"), (1 if apart is None else apart, "elements")):
         if type(number) is not int or number < 1:
-            raise refusal(function, what, found, why=f"{number!r} is no number of {word}", fix="give it 1 or more")
-    _require_iterations(function, found, what)
-    if target.scope is Scope.REGISTER or target in allocations(found.body):
-        where = "in registers" if target.scope is Scope.REGISTER else "made anew in each iteration"
-        raise refusal(function, what, found, why=f"{target.name} is {where}", fix="prefetch what it is filled from")
-    boxes = _touched(function, found, target)
-    if not boxes or not _moves(boxes[0], found):
+            raise Obstacle(loop, f"{number!r} is no number of {word}", fix="give it 1 or more")
+    _require_iterations(loop)
+    if buffer.scope is Scope.REGISTER or buffer in allocations(loop.body):
+        where = "in registers" if buffer.scope is Scope.REGISTER else "made anew in each iteration"
+        raise Obstacle(loop, f"{buffer.name} is {where}", fix="prefetch what it is filled from")
+    boxes = _touched(loop, buffer)
+    if not boxes or not _moves(boxes[0], loop):
         why = "every iteration begins at the same element of it" if boxes else "no iteration touches it"
-        raise refusal(function, what, found, why=why, fix="take another loop")
-    place = found if inner is None else find_loop(function, inner)
-    around = pairwise(path_to(function.body, place))
-    begun = next((b for b, s in around if isinstance(b, Block) and b.init is s), None)
-    if begun is not None:
+        raise Obstacle(loop, why, fix="take another loop")
+    place = inner or loop
+    path = pairwise(path_to(function.body, place))
+    for begun in (b for b, s in path if isinstance(b, Block) and b.init is s):
         why = f"loop {place.var.name} is part of the init of block {begun.name}, which stores and does nothing else"
-        raise refusal(function, what, place, why=why, fix="decompose_reductions() first")
-    inside = [] if inner is None else _loops_between(function, found, place, what)
-    later = {found.var: simplify(found.var + distance)}
+        raise Obstacle(place, why, fix="decompose_reductions() first")
+    around = [*loops_around(function.body, place), place]
+    if loop not in around or inner is loop:
+        raise Obstacle(place, f"it is not inside loop {loop.var.name}", fix="take a loop inside")
+    later = {loop.var: simplify(loop.var + distance)}
     asked = []
-    for begins, parts in _elements(function, found, inside, target, boxes, apart, what):
+    for begins, parts in _elements(around, loop, buffer, boxes, apart):
         *outer, last = (simplify(substitute(begin, later)) for begin in begins)
-        asked += [Prefetch(Load(target, (*outer, simplify(last + part)))) for part in parts]
+        asked += [Prefetch(Load(buffer, (*outer, simplify(last + part)))) for part in parts]
     return rewritten(function, place, place.replace(body=seq(*asked, place.body)), None, "it changes no result")
 
 
 def _elements(
-    function: Function,
-    loop: For,
-    inside: Sequence[For],
-    buffer: Buffer,
-    boxes: Sequence[Region],
-    apart: int | None,
-    what: str,
+    around: Sequence[For], loop: For, buffer: Buffer, boxes: Sequence[Region], apart: int | None
 ) -> list[tuple[Sequence[Expr], Sequence[Expr]]]:
-    """The indices of elements, each with the offsets from it, within its row, of what an iteration of the innermost
-    loop prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
-    whole, *parts = boxes
+    """The indices of elements, each with the offsets from it, within its row, of what an iteration of the innermost of
+    the loops `around` prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
+    (whole, *parts), place = boxes, around[-1]
     pieces = [whole] if _is_one_piece(whole, buffer) else parts
-    if (inside or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
+    if (place is not loop or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
         moving = [piece for piece in pieces if _moves(piece, loop)]
-        return [(_begins(piece), _parts(function, loop, inside, piece, apart, what)) for piece in moving]
-    own = _touched(function, inside[-1], buffer)[:1] if inside else [whole]
-    if apart is not None or not own or not _moves(own[0], inside[-1] if inside else loop):
+        return [(_begins(piece), _parts(around, loop, piece, apart)) for piece in moving]
+    own = _touched(place, buffer)[:1]
+    if apart is not None or not own or not _moves(own[0], place):
         why = f"what an iteration touches of {buffer.name}, {whole}, is not contiguous with a known size"
-        why += f", and loop {inside[-1].var.name} does not go through it" if apart is None else ""
+        why += f", and loop {place.var.name} does not go through it" if apart is None else ""
         fix = f"pack {buffer.name} first, so that it is contiguous, or take a loop that goes through it"
-        raise refusal(function, what, inside[-1] if apart is None else loop, why=why, fix=fix)
+        raise Obstacle(place if apart is None else loop, why, fix)
     return [(_begins(own[0]), [const(0)])]
 
 
@@ -100,61 +100,43 @@ def _moves(box: Region, loop: For) -> bool:
     return any(mentions(begin, {loop.var}) for begin in _begins(box))
 
 
-def _require_iterations(function: Function, loop: For, what: str, *further: LoopKind) -> None:
+def _require_iterations(loop: For, *further: LoopKind) -> None:
     if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL, *further):
         why = f"a {loop.kind.value} loop has no iterations that come later"
-        raise refusal(function, what, loop, why=why, fix="take a for loop around it")
+        raise Obstacle(loop, why, fix="take a for loop around it")
 
 
-def _touched(function: Function, loop: For, buffer: Buffer) -> list[Region]:
-    """The boxes of the buffer that one iteration touches, over the loops around it: of all accesses together, then of
-    each, without duplicates. Only what is inside the buffer counts; conditions exclude what is beyond."""
-    fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
-    found = [access_region(a, fixed) for a in accesses(loop.body) if a.buffer is buffer]
-    boxes = [_inside(box, buffer) for box in ([reduce(cover, found)] if found else []) + found]
-    return boxes[:1] + list({box.ranges: box for box in boxes[1:]}.values())
+def _touched(loop: For, buffer: Buffer) -> list[Region]:
+    """The boxes of the buffer that one iteration touches: of all accesses together, then of each, without duplicates.
+    Only what is inside the buffer counts; conditions exclude what is beyond."""
+    whole, parts = box_of(loop.body, buffer), [elements(t).ranges for t in touches(loop.body, buffer)]
+    return [] if whole is None else [_inside(whole, buffer), *dict.fromkeys(_inside(part, buffer) for part in parts)]
 
 
-def _inside(box: Region, buffer: Buffer) -> Region:
+def _inside(box: Sequence[Range], buffer: Buffer) -> Region:
     """The part of a box inside the buffer, where both are known numbers."""
     ranges: list[Range] = []
-    for r, extent in zip(box.ranges, buffer.shape, strict=True):
+    for r, extent in zip(box, buffer.shape, strict=True):
         fixed = all(isinstance(e, Const) for e in (r.begin, r.extent, extent))
         ranges.append(span(simplify(maximum(r.begin, 0)), simplify(minimum(r.end, extent))) if fixed else r)
-    return Region(tuple(ranges), box.exact)
+    return Region(tuple(ranges), False)
 
 
-def _loops_between(function: Function, loop: For, inner: For, what: str) -> list[For]:
-    """The loops inside `loop`, down to `inner`, which must be inside it."""
-    if inner is loop or loop not in (around := loops_around(function.body, inner)):
-        raise refusal(function, what, inner, why=f"it is not inside loop {loop.var.name}", fix="take a loop inside")
-    return [*around[around.index(loop) + 1 :], inner]
-
-
-def _parts(
-    function: Function, loop: For, inside: Sequence[For], box: Region, apart: int | None, what: str
-) -> list[Expr]:
+def _parts(around: Sequence[For], loop: For, box: Region, apart: int | None) -> list[Expr]:
     """The offsets in a contiguous box of the elements that an iteration of the innermost loop prefetches."""
-    around, counts = [*loops_around(function.body, loop), loop], list[int]()
     turn: Expr = const(0)
-    for each in inside:
-        _require_iterations(function, each, what, LoopKind.UNROLL)
-        most = _most(each, around)
-        if most is None:
-            raise refusal(function, what, each, why="its extent has no known bound", fix="split it by a number first")
-        turn = turn * most + (each.var - each.begin)
-        counts.append(most)
-        around.append(each)
+    count = 1
+    for n in range(around.index(loop) + 1, len(around)):
+        each = around[n]
+        _require_iterations(each, LoopKind.UNROLL)
+        extent = greatest(each.extent, around[:n])
+        if not isinstance(extent, Const):
+            raise Obstacle(each, "its extent has no known bound", fix="split it by a number first")
+        most = max(int(extent.value), 1)
+        turn, count = turn * most + (each.var - each.begin), count * most
     assert isinstance(box.size, Const)
-    share = max(-(-int(box.size.value) // math.prod(counts)), 1)
+    share = max(-(-int(box.size.value) // count), 1)
     return [turn * share + n for n in range(0, share, apart or share)]
-
-
-def _most(loop: For, around: Sequence[For]) -> int | None:
-    """The most iterations of a loop, as a number; None where no bound is known."""
-    bounds = interval(loop.extent, ranges_of(around))
-    most = None if bounds is None else longest(bounds.high)
-    return max(int(most.value), 1) if isinstance(most, Const) else None
 
 
 def _is_one_piece(box: Region, buffer: Buffer) -> bool:

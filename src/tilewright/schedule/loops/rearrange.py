@@ -21,16 +21,16 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
-from tilewright.report.errors import UserError
 from tilewright.schedule.facts.iterations import KEPT, require_reorder, turned_around
-from tilewright.schedule.find import find_loop, perfect_nest
+from tilewright.schedule.find import perfect_nest, primitive
 from tilewright.schedule.nests import nested, settle
-from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
+from tilewright.schedule.step import Obstacle, Step, fresh_blocks, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
 
 
-def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") -> Step:
+@primitive("cannot split loop {loop} by {factor}")
+def split(function: Function, loop: For, factor: int, *, tail: str = "exact") -> Step:
     """Splits a loop into two, the inner of `factor` iterations. Returns the two variables, outer first.
 
     `tail` says what happens if `factor` does not divide the extent. "exact": the step is refused. "mask": the inner
@@ -39,87 +39,85 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
     own, which is returned, too (None if nothing remains); its blocks are called NAME.tail. "shift": the last inner loop
     is moved back to end where the whole loop ends, so that some iterations run twice.
     """
-    found = find_loop(function, loop)
-    what = f"cannot split loop {found.var.name} by {factor}"
     if not isinstance(factor, int) or factor < 1:
-        raise refusal(function, what, found, why="a loop of less than 1 iteration is none", fix="take a factor from 1")
+        raise Obstacle(loop, "a loop of less than 1 iteration is none", fix="take a factor from 1")
     if tail not in TAILS:
-        raise refusal(function, what, found, why=f'there is no tail "{tail}"', fix=f"take one of {', '.join(TAILS)}")
-    outer, inner, extent = Var(found.var.name + "o"), Var(found.var.name + "i"), found.extent
-    place: Expr = simplify(found.begin + outer * factor + inner)
+        raise Obstacle(loop, f'there is no tail "{tail}"', fix=f"take one of {', '.join(TAILS)}")
+    outer, inner, extent = Var(loop.var.name + "o"), Var(loop.var.name + "i"), loop.extent
+    place: Expr = simplify(loop.begin + outer * factor + inner)
     count, proof = simplify(FloorDiv(extent, const(factor))), f"{factor} divides {extent}"
-    body, end, rest = found.body, as_expr(factor), None
+    body, end, rest = loop.body, as_expr(factor), None
     if simplify(Mod(extent, const(factor))) is not const(0):
         if tail == "exact":
-            raise _no_place(function, found, factor, extent, what)
+            raise _no_place(loop, factor, extent)
         if tail == "peel":
-            rest = _second_part(function, found, simplify(found.begin + count * factor), what)
+            rest = _second_part(function, loop, simplify(loop.begin + count * factor))
             if count is const(0):
-                why = f"{extent} iterations do not fill the inner loop once"
-                raise refusal(function, what, found, why=why, fix="take less")
+                raise Obstacle(loop, f"{extent} iterations do not fill the inner loop once", fix="take less")
             proof = f"the iterations from {rest.begin} on run in a loop of their own"
         else:
             count = simplify(FloorDiv(extent + (factor - 1), const(factor)))
         if tail == "mask":
-            body = _guarded(function, found, body, [Lt(found.var, found.end)], what)
-            proof = f"blocks run only where {place} < {found.end}"
+            body = _guarded(loop, body, [Lt(loop.var, loop.end)])
+            proof = f"blocks run only where {place} < {loop.end}"
         elif tail == "clip":
             end = minimum(factor, simplify(extent - outer * factor))
-            proof = f"{inner.name} ends where {place} reaches {found.end}"
+            proof = f"{inner.name} ends where {place} reaches {loop.end}"
         elif tail == "shift":
-            _require_repeatable(function, found, factor, extent, what)
-            place = simplify(found.begin + minimum(outer * factor, extent - factor)) + inner
-            proof = f"iterations that run twice store the same: no block reads what {found.var.name} stores"
-    body = For(inner, const(0), end, LoopKind.SERIAL, substitute_expressions(body, {found.var: place}))
-    kind = LoopKind.SERIAL if found.kind is LoopKind.UNROLL else found.kind
-    made = found.replace(var=outer, begin=const(0), end=count, body=body, kind=kind)
+            _require_repeatable(loop, factor, extent)
+            place = simplify(loop.begin + minimum(outer * factor, extent - factor)) + inner
+            proof = f"iterations that run twice store the same: no block reads what {loop.var.name} stores"
+    body = For(inner, const(0), end, LoopKind.SERIAL, substitute_expressions(body, {loop.var: place}))
+    kind = LoopKind.SERIAL if loop.kind is LoopKind.UNROLL else loop.kind
+    made = loop.replace(var=outer, begin=const(0), end=count, body=body, kind=kind)
     if tail != "peel":
-        return rewritten(function, found, made, (outer, inner), proof)
+        return rewritten(function, loop, made, (outer, inner), proof)
     if rest is None:
-        return rewritten(function, found, made, (outer, inner, None), proof)
-    return rewritten(function, found, seq(made, rest), (outer, inner, rest.var), proof)
+        return rewritten(function, loop, made, (outer, inner, None), proof)
+    return rewritten(function, loop, seq(made, rest), (outer, inner, rest.var), proof)
 
 
-def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: str) -> UserError:
-    """The error `what` for a tail that has no place."""
+def _no_place(loop: For, factor: int, extent: Expr) -> Obstacle:
+    """Why a tail has no place."""
     masked = f'split({loop.var.name}, {factor}, tail="mask")'
     if not isinstance(extent, Const):
-        return refusal(function, what, loop, why=f"nothing says that {factor} divides {extent}", fix=masked)
+        return Obstacle(loop, f"nothing says that {factor} divides {extent}", fix=masked)
     n = int(extent.value)
     left, divisors = n % factor, [d for d in range(2, n + 1) if n % d == 0]
     why = f"{factor} does not divide {n}: the last {left} iteration{'s' * (left > 1)} would have no place"
     shown = ", ".join(map(str, divisors[:8])) + ", …" * (len(divisors) > 8)
-    return refusal(function, what, loop, why=why, fix=f"take a factor from [{shown}], or {masked}" if n > 1 else masked)
+    return Obstacle(loop, why, fix=f"take a factor from [{shown}], or {masked}" if n > 1 else masked)
 
 
-def _second_part(function: Function, loop: For, begin: Expr, what: str) -> For:
-    """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail. The
-    error `what` if a block sums over the loop and has an init, which would run before each part."""
+def _second_part(function: Function, loop: For, begin: Expr) -> For:
+    """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail.
+    Refuses if a block sums over the loop and has an init, which would run before each part."""
     name = loop.var.name
     for block in _started(loop):
         if loop.var in summed_loops(block):
             why = f"{name} is bound to a reduce axis of {block.name}, whose init would run before each part"
-            raise _decompose_first(function, loop, block, name, why, what)
+            raise _decompose_first(loop, block, name, why)
     return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
 
 
-def _require_repeatable(function: Function, loop: For, factor: int, extent: Expr, what: str) -> None:
+def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
     """Requires that running an iteration twice changes nothing, and that the last inner loop can be moved back."""
     if not isinstance(extent, Const) or extent.value < factor:
         why = f"the inner loop of {factor} iterations cannot be moved back into {extent}"
-        raise refusal(function, what, loop, why=why, fix=f'split({loop.var.name}, {factor}, tail="mask")')
+        raise Obstacle(loop, why, fix=f'split({loop.var.name}, {factor}, tail="mask")')
     if loop.kind is not LoopKind.SERIAL:
         why = f"iterations of a {loop.kind.value} loop may run at the same time, and some would run twice"
-        raise refusal(function, what, loop, why=why, fix="split it while it is serial")
+        raise Obstacle(loop, why, fix="split it while it is serial")
     stored = {s.buffer for s in statements(loop) if isinstance(s, Store)}
     plain = all(isinstance(s, For | Block | Store | Seq) for s in statements(loop))
     for s in statements(loop):
         if not plain or (isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))):
             why = "an iteration that runs twice must not read what the loop stores"
-            raise refusal(function, what, s, why=why, fix=f'split({loop.var.name}, {factor}, tail="peel")')
+            raise Obstacle(s, why, fix=f'split({loop.var.name}, {factor}, tail="peel")')
 
 
-def partition(function: Function, loop: Var, at: int | None = None) -> Step:
+@primitive("cannot partition loop {loop}")
+def partition(function: Function, loop: For, at: int | None = None) -> Step:
     """Cuts a loop into two that run one after the other: the iterations below `at`, and those from it on. Returns both
     variables; blocks of the second are called NAME.tail. Conditions that hold throughout a part are removed there.
     Without `at`, the cut is where the first condition on the loop stops holding; or, if that is its first iteration,
@@ -128,24 +126,21 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
     for i in 0..5, j in 0..4: b where i*4 + j < 18     =>     for i in 0..4, j in 0..4: b
                                                               for i in 4..5, j in 0..4: b where i*4 + j < 18
     """
-    found = find_loop(function, loop)
-    what = f"cannot partition loop {found.var.name}"
-    place = as_expr(at) if at is not None else boundary(found)
+    place = as_expr(at) if at is not None else boundary(loop)
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
-        raise refusal(function, what, found, why=why, fix=f"say where: partition({found.var.name}, at)")
-    around = ranges_of(loops_around(function.body, found))
-    cut = simplify(maximum(minimum(place, found.end), found.begin), facts_of(around))
-    rest = _second_part(function, found, cut, what)
-    for block in _started(found):
+        raise Obstacle(loop, why, fix=f"say where: partition({loop.var.name}, at)")
+    around = ranges_of(loops_around(function.body, loop))
+    cut = simplify(maximum(minimum(place, loop.end), loop.begin), facts_of(around))
+    rest = _second_part(function, loop, cut)
+    for block in _started(loop):
         for moved in variables_of(cut) & summed_loops(block):
             why = f"where it is cut, {cut}, depends on {moved.name}, which {block.name} sums over and its init runs "
-            raise _decompose_first(function, found, block, moved.name, why + "outside of", what)
-    parts = [settle(p, Known(around)) for p in (found.replace(end=cut), rest)]
+            raise _decompose_first(loop, block, moved.name, why + "outside of")
+    parts = [settle(p, Known(around)) for p in (loop.replace(end=cut), rest)]
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
-    evidence = f"each iteration of {found.var.name} runs once, in the same order"
-    return rewritten(function, found, made, variables, evidence)
+    return rewritten(function, loop, made, variables, f"each iteration of {loop.var.name} runs once, in the same order")
 
 
 def _started(stmt: Stmt) -> list[Block]:
@@ -153,22 +148,21 @@ def _started(stmt: Stmt) -> list[Block]:
     return [block for block in blocks(stmt) if block.init is not None]
 
 
-def _decompose_first(function: Function, loop: For, block: Block, over: str, why: str, what: str) -> UserError:
-    """The error `what` for a loop that cannot change because the init of a block runs outside loop `over`."""
-    return refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {over}) first')
+def _decompose_first(loop: For, block: Block, over: str, why: str) -> Obstacle:
+    """Why a loop cannot change: the init of a block runs outside loop `over`."""
+    return Obstacle(loop, why, fix=f'decompose_reduction("{block.name}", {over}) first')
 
 
-def _guarded(function: Function, loop: For, body: Stmt, conditions: list[Expr], what: str) -> Stmt:
+def _guarded(loop: For, body: Stmt, conditions: list[Expr]) -> Stmt:
     """The body of a loop with its blocks run only where the conditions hold. If it does anything outside blocks, all of
-    it is put under an `if`; the error `what` if the init of a block, which runs outside loops it sums over, would not
-    be."""
+    it is put under an `if`; refuses if the init of a block, which runs outside loops it sums over, would not be."""
     if blocks(body) and _acts_in_blocks(body):
         return _in_blocks(body, conditions)
     inner = {s.var for s in statements(body) if isinstance(s, For)}
     for block in _started(body) if conditions else ():
         for outside in summed_loops(block) - inner:
             why = f"the init of {block.name} runs outside {outside.name}, and would not stand under the condition"
-            raise _decompose_first(function, loop, block, outside.name, why, what)
+            raise _decompose_first(loop, block, outside.name, why)
     for cond in conditions:
         body = If(cond, body)
     return body
@@ -195,37 +189,36 @@ def _acts_in_blocks(stmt: Stmt) -> bool:
     return False
 
 
-def fuse(function: Function, outer: Var, inner: Var) -> Step:
+@primitive("cannot fuse loops {outer} and {inner}")
+def fuse(function: Function, outer: For, inner: For) -> Step:
     """Fuses two loops, one directly inside the other, into one. Returns its variable.
 
     for i in 0..n, j in 0..4: b(i, j)      =>      for ij in 0..n*4: b(ij // 4, ij % 4)
     """
-    first, second = find_loop(function, outer), find_loop(function, inner)
-    what = f"cannot fuse loops {first.var.name} and {second.var.name}"
-    _require_pair(function, first, second, what)
-    if first.kind is not second.kind:
-        why = f"{first.var.name} is {first.kind.value}, {second.var.name} is {second.kind.value}"
-        raise refusal(function, what, second, why=why, fix="give both the same kind first")
-    made = fused(first, second)
-    for block, after in zip(_started(second), _started(made), strict=True):
-        summed = [loop.var.name for loop in (first, second) if loop.var in summed_loops(block)]
-        if len(summed) == 1 and not first.is_single and not second.is_single:
+    _require_pair(outer, inner)
+    if outer.kind is not inner.kind:
+        why = f"{outer.var.name} is {outer.kind.value}, {inner.var.name} is {inner.kind.value}"
+        raise Obstacle(inner, why, fix="give both the same kind first")
+    made = fused(outer, inner)
+    for block, after in zip(_started(inner), _started(made), strict=True):
+        summed = [loop.var.name for loop in (outer, inner) if loop.var in summed_loops(block)]
+        if len(summed) == 1 and not outer.is_single and not inner.is_single:
             why = f"{block.name} sums over {summed[0]} alone of the two, and its init runs between them"
-            raise _decompose_first(function, first, block, summed[0], why, what)
+            raise _decompose_first(outer, block, summed[0], why)
         if _start_conditions(block) != _start_conditions(after):
             why = f"a condition of {block.name} on what it sums over would keep its init from running, too"
-            raise _decompose_first(function, first, block, summed[0], why, what)
-    evidence = f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change"
-    return rewritten(function, first, made, made.var, evidence)
+            raise _decompose_first(outer, block, summed[0], why)
+    evidence = f"{inner.var.name} is all that {outer.var.name} holds, and its bounds do not change"
+    return rewritten(function, outer, made, made.var, evidence)
 
 
-def _require_pair(function: Function, first: For, second: For, what: str) -> None:
+def _require_pair(first: For, second: For) -> None:
     """Requires one loop directly inside the other, with the same bounds in each iteration."""
     if first.body is not second:
         why = f"{second.var.name} is not directly inside {first.var.name}, alone"
-        raise refusal(function, what, second, why=why, fix="reorder the loops first")
+        raise Obstacle(second, why, fix="reorder the loops first")
     if first.var in second.bounded_by:
-        raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
+        raise Obstacle(second, f"the bounds of {second.var.name} depend on {first.var.name}")
 
 
 def fused(first: For, second: For) -> For:
@@ -247,25 +240,23 @@ def _start_conditions(block: Block) -> int:
     return sum(not variables_of(part) & summed for part in conjuncts(block.where))
 
 
-def reorder(function: Function, *loops: Var) -> Step:
+@primitive("cannot reorder loops {loops}")
+def reorder(function: Function, *loops: For) -> Step:
     """Permutes loops into the order given, outermost first. Other loops between them stay where they are. All must be
     nested with nothing else between them.
 
     for i, j: b(i, j)      =>      for j, i: b(i, j)                                          reorder(j, i)
     """
-    what = f"cannot reorder loops {', '.join(v.name for v in loops)}"
-    wanted = [find_loop(function, v) for v in loops]
     if len(loops) < 2 or len(set(loops)) != len(loops):
-        at = wanted[0] if wanted else function
-        raise refusal(function, what, at, why="a new order needs two loops or more, each once")
-    chain = _chain(function, wanted, what)
-    places = iter(wanted)
-    target = [next(places) if loop in wanted else loop for loop in chain]
+        raise Obstacle(loops[0] if loops else function, "a new order needs two loops or more, each once")
+    chain = _chain(function, loops)
+    places = iter(loops)
+    target = [next(places) if loop in loops else loop for loop in chain]
     for n, loop in enumerate(target):
         used = [inner.var.name for inner in target[n + 1 :] if inner.var in loop.bounded_by]
         if used:
             why = f"the bounds of {loop.var.name} depend on {', '.join(used)}, which would run inside it"
-            raise refusal(function, what, loop, why=why)
+            raise Obstacle(loop, why)
     around = {loop.var for loop in loops_around(function.body, chain[0])}
     for block in _started(chain[-1]):
         before, after = (_repeating(block, order) for order in (chain, target))
@@ -273,8 +264,8 @@ def reorder(function: Function, *loops: Var) -> Step:
             name = min(v.name for v in before ^ after)
             why = f"{name} repeats {block.name}, whose init runs outside the loops it sums over"
             first = next(loop.var.name for loop in chain if loop.var in summed_loops(block))
-            raise _decompose_first(function, chain[0], block, first, why, what)
-    evidence = require_reorder(function, chain, [chain.index(loop) for loop in target], what)
+            raise _decompose_first(chain[0], block, first, why)
+    evidence = require_reorder(function, chain, [chain.index(loop) for loop in target])
     return rewritten(function, chain[0], nested(target, chain[-1].body), None, *evidence)
 
 
@@ -284,7 +275,7 @@ def _repeating(block: Block, loops: Sequence[For]) -> set[Var]:
     return {loop.var for loop in outside if loop.var not in spatial_loops(block) and not loop.is_single}
 
 
-def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
+def _chain(function: Function, wanted: Sequence[For]) -> list[For]:
     """The loops from the outermost to the innermost of those wanted, with nothing between them."""
     first = next(s for s in statements(function.body) if isinstance(s, For) and s in wanted)
     chain, _ = perfect_nest(first)
@@ -295,7 +286,7 @@ def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
     if missing in statements(first):
         name = chain[-1].var.name
         why = f"{name} holds more than a loop: what stands beside it would run another number of times"
-    raise refusal(function, what, chain[-1], why=why, fix="decompose or move what is between the loops first")
+    raise Obstacle(chain[-1], why, fix="decompose or move what is between the loops first")
 
 
 def tile(function: Function, rows: Var, columns: Var, height: int, width: int, *, tail: str = "exact") -> Step:
@@ -307,7 +298,8 @@ def tile(function: Function, rows: Var, columns: Var, height: int, width: int, *
     return Step(done.function, (io, jo, ii, ji), (*one.evidence, *two.evidence, *done.evidence))
 
 
-def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
+@primitive("cannot skew loops {loop} and {inner}")
+def skew(function: Function, loop: For, inner: For, step: int = 1) -> Step:
     """Skews a loop and the one directly inside it along `loop*step + inner`, both counted from their begin. The new
     outer loop runs over these sums, the new inner one over the candidates for each sum, in the order of the former
     outer loop; blocks run where the candidate exists. So values that depend on the sum alone are loaded once. Returns
@@ -317,43 +309,40 @@ def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
 
     Loop skewing is Wolfe's ("Loop skewing: the wavefront method revisited", 1986).
     """
-    first, second = find_loop(function, loop), find_loop(function, inner)
-    what = f"cannot skew loops {first.var.name} and {second.var.name}"
     if type(step) is not int or step < 1:
-        raise refusal(function, what, first, why=f"{step!r} is no number of places", fix="give it 1 or more")
-    rows, width = first.extent, second.extent
-    _require_skewable(function, first, second, what)
+        raise Obstacle(loop, f"{step!r} is no number of places", fix="give it 1 or more")
+    rows, width = loop.extent, inner.extent
+    _require_skewable(loop, inner)
     if not isinstance(width, Const) or width.value < 1:
-        why = f"{second.var.name} has {width} iterations, which is no number of one or more"
-        raise refusal(function, what, second, why=why, fix=f'split({second.var.name}, 8, tail="mask") first')
-    for met in meetings(first, [first, second], loops_around(function.body, first)):
+        why = f"{inner.var.name} has {width} iterations, which is no number of one or more"
+        raise Obstacle(inner, why, fix=f'split({inner.var.name}, 8, tail="mask") first')
+    for met in meetings(loop, [loop, inner], loops_around(function.body, loop)):
         if not _stays_forward(met.distances, step):
-            raise turned_around(function, [first, second], met, what)
+            raise turned_around([loop, inner], met)
     turns = -(-int(width.value) // step)
-    total, turn = Var(first.var.name + second.var.name), Var(second.var.name + "t")
+    total, turn = Var(loop.var.name + inner.var.name), Var(inner.var.name + "t")
     place = simplify(FloorDiv(total, const(step)) + turn - (turns - 1))
     column = simplify(Mod(total, const(step)) + (const(turns - 1) - turn) * step)
     exists: list[Expr] = [Le(const(0), place), Lt(place, rows)] if turns > 1 else []
     exists += [Lt(column, width)] if width.value % step else []
-    body = _guarded(function, first, second.body, exists, what)
-    values: dict[Expr, Expr] = {first.var: simplify(first.begin + place), second.var: simplify(second.begin + column)}
-    inside = second.replace(var=turn, begin=const(0), end=const(turns), body=substitute_expressions(body, values))
+    body = _guarded(loop, inner.body, exists)
+    values: dict[Expr, Expr] = {loop.var: simplify(loop.begin + place), inner.var: simplify(inner.begin + column)}
+    inside = inner.replace(var=turn, begin=const(0), end=const(turns), body=substitute_expressions(body, values))
     count = simplify((rows - 1) * step + width)
-    made = first.replace(var=total, begin=const(0), end=count, body=inside)
-    return rewritten(function, first, made, (total, turn), KEPT)
+    made = loop.replace(var=total, begin=const(0), end=count, body=inside)
+    return rewritten(function, loop, made, (total, turn), KEPT)
 
 
-def _require_skewable(function: Function, first: For, second: For, what: str) -> None:
+def _require_skewable(first: For, second: For) -> None:
     """Requires two serial loops, one directly inside the other, and no init between them."""
-    _require_pair(function, first, second, what)
+    _require_pair(first, second)
     for loop in (first, second):
         if loop.kind is not LoopKind.SERIAL:
-            why = f"{loop.var.name} is a {loop.kind.value} loop"
-            raise refusal(function, what, loop, why=why, fix="skew it while it is serial")
+            raise Obstacle(loop, f"{loop.var.name} is a {loop.kind.value} loop", fix="skew it while it is serial")
     for block in _started(second):
         if summed_loops(block) & {first.var, second.var}:
             why = f"the init of {block.name} runs before what it sums over, and would have no place"
-            raise _decompose_first(function, first, block, first.var.name, why, what)
+            raise _decompose_first(first, block, first.var.name, why)
 
 
 def _stays_forward(distances: Vector, step: int) -> bool:

@@ -15,15 +15,16 @@ from tilewright.expr.nodes import Const, Var, const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.find import find_loop
+from tilewright.schedule.find import find_loop, primitive
 from tilewright.schedule.loops.rearrange import split
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Obstacle, Step, rewritten
 
 ANY_ORDER = "its sums may be added up in any order"
 """Why partial sums are the same."""
 
 
-def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
+@primitive("cannot sum loop {loop} in {lanes} lanes")
+def sum_in_lanes(function: Function, loop: For, lanes: int) -> Step:
     """The sums of a loop run in `lanes` partial sums, which are the lanes of registers. At the end the upper half of
     the lanes is added to the lower half, and so on; the tail is added term by term. Returns the loop over vectors, and
     that over the tail, None if there is none.
@@ -34,7 +35,7 @@ def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
 
     Legal where the loop holds accumulations by operators that may be applied in any order, and nothing else.
     """
-    parted, (outer, _, rest), main, inner = _parted(function, loop, lanes, f"in {lanes} lanes")
+    parted, (outer, _, rest), main, inner = _parted(function, loop, lanes)
     starts, terms, ends = zip(*(_in_lanes(s, inner.var, lanes) for s in summed_in(inner)), strict=True)
     nests = seq(*chain(*starts), main.replace(body=seq(*terms)), *chain(*ends))
     return rewritten(parted, main, nests, (outer, rest), ANY_ORDER)
@@ -61,7 +62,8 @@ def _over(lanes: int, lane: Var, block: Block) -> For:
     return For(lane, const(0), const(lanes), LoopKind.VECTORIZE if lanes > 1 else LoopKind.UNROLL, block)
 
 
-def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
+@primitive("cannot sum loop {loop} in blocks of {size}")
+def sum_in_blocks(function: Function, loop: For, size: int) -> Step:
     """The sums of a loop run in blocks of `size` terms, each with a partial sum of its own; the tail is added term by
     term. Returns the loop over blocks, that inside it, and that over the tail, None if there is none.
 
@@ -73,7 +75,7 @@ def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
     The rounding error of a sum grows with B + n/B instead of n (Higham, "The accuracy of floating point summation",
     SIAM J. Sci. Comput. 14, 1993). Legal as sum_in_lanes is.
     """
-    parted, handles, _, inner = _parted(function, loop, size, f"in blocks of {size}")
+    parted, handles, _, inner = _parted(function, loop, size)
     both = [(s, s.partial(f"{s.buffer.name}.block", ())) for s in summed_in(inner)]
     turn = seq(
         *(x for s, p in both for x in (Alloc(p), s.leaf("start", Store(p, (), s.start)))),
@@ -83,33 +85,29 @@ def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
     return rewritten(parted, inner, turn, handles, ANY_ORDER)
 
 
-def _parted(
-    function: Function, loop: Var, size: int, how: str
-) -> tuple[Function, tuple[Var, Var, Var | None], For, For]:
+def _parted(function: Function, loop: For, size: int) -> tuple[Function, tuple[Var, Var, Var | None], For, For]:
     """(the function with a loop of sums split into parts of `size` terms and a tail, what split returns, the loop over
     parts, the loop inside it)."""
-    found = find_loop(function, loop)
-    _require_sums(function, found, size, f"cannot sum loop {found.var.name} {how}")
-    parted = split(function, found.var, size, tail="peel")
+    _require_sums(loop, size)
+    parted = split(function, loop.var, size, tail="peel")
     made = cast(tuple[Var, Var, Var | None], parted.made)
     return parted.function, made, find_loop(parted.function, made[0]), find_loop(parted.function, made[1])
 
 
-def _require_sums(function: Function, loop: For, least: int, what: str) -> None:
-    """The error `what` unless a loop of at least `least` terms holds accumulations that run over it."""
+def _require_sums(loop: For, least: int) -> None:
+    """Refuses unless a loop of at least `least` terms holds accumulations that run over it."""
     if isinstance(least, bool) or not isinstance(least, int) or least < 2:
-        raise refusal(function, what, loop, why="a sum has two partial sums or more", fix="take 8")
+        raise Obstacle(loop, "a sum has two partial sums or more", fix="take 8")
     extent = loop.extent
     if isinstance(extent, Const) and extent.value < least:
-        raise refusal(function, what, loop, why=f"it has {extent} terms", fix=f"take at most {extent}")
+        raise Obstacle(loop, f"it has {extent} terms", fix=f"take at most {extent}")
     found = summed_in(loop)
     if not found or loop.kind is not LoopKind.SERIAL:
         begun = next((b.name for b in blocks(loop) if b.init is not None), "")
         why = "it holds something else than accumulations that do not read each other, or is not serial"
-        fix = f'decompose_reduction("{begun}", {loop.var.name}) first' if begun else None
-        raise refusal(function, what, loop, why=why, fix=fix)
+        raise Obstacle(loop, why, fix=f'decompose_reduction("{begun}", {loop.var.name}) first' if begun else None)
     stored = {s.buffer for s in found}
     for s in found:
         if any(loop.var in variables_of(i) or stored & {ld.buffer for ld in loads_of(i)} for i in s.target):
             why = f"block {s.block.name} does not sum over it: each iteration has a place of its own"
-            raise refusal(function, what, loop, why=why, fix="vectorize it")
+            raise Obstacle(loop, why, fix="vectorize it")

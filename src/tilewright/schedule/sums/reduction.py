@@ -15,36 +15,11 @@ from tilewright.analysis.domains import Domain
 from tilewright.analysis.iterations import Summed, accumulation
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Add, Expr, Mul, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import decompose, decompose_block, init_nest, spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import (
-    blocks,
-    fresh_copy,
-    loads,
-    loads_of,
-    loops_around,
-    loops_inside,
-    path_to,
-    replace,
-    statements,
-)
-from tilewright.loops.nodes import (
-    Alloc,
-    Axis,
-    AxisKind,
-    Block,
-    Buffer,
-    For,
-    Function,
-    Let,
-    Load,
-    LoopKind,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, loops_inside, path_to, replace
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.loops.sums import names_in
 from tilewright.schedule.facts.place import (
     Memory,
@@ -55,14 +30,15 @@ from tilewright.schedule.facts.place import (
     require_reached,
     single_store,
 )
-from tilewright.schedule.find import find_block, find_loop, perfect_nest, stored_buffers
+from tilewright.schedule.find import perfect_nest, primitive, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.nests import nest_over
-from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
+from tilewright.schedule.step import Obstacle, Step, fresh_loops, rewritten, unique_block, unique_buffer
 from tilewright.types.scopes import Scope
 
 
-def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
+@primitive("cannot decompose block {block} at loop {loop}")
+def decompose_reduction(function: Function, block: Block, loop: For) -> Step:
     """The init of a block becomes a block right before `loop`, which is the outermost of its reduce loops or a loop
     around that. It runs under copies of the loops inside `loop` that spatial axes are bound to. Returns its name:
     BLOCK.init.
@@ -71,20 +47,18 @@ def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
               =>      for i2: block sum.init: y[vi] = 0
                       for k, i: block sum: y[vi] += x[vi, vk]                           decompose_reduction("sum", k)
     """
-    found, target = find_block(function, block), find_loop(function, loop)
-    what = f"cannot decompose block {block} at loop {target.var.name}"
-    around = _loops_around(function, found, target, what)
-    inner = around[around.index(target) :]
-    _require_place(function, found, around, inner, what)
-    _require_visible(function, found, target, inner, what)
-    _require_earlier(function, found, target, inner, what)
-    name = unique_block(function, f"{block}.init")
-    nest = init_nest(found, inner, name)
-    loops = [loop.var for loop in loops_inside(nest)]
+    around = _loops_around(function, block, loop)
+    inner = around[around.index(loop) :]
+    _require_place(block, around, inner)
+    name = unique_block(function, f"{block.name}.init")
+    nest = init_nest(block, inner, name)
+    _require_visible(block, loop, nest)
+    _require_earlier(function, block, loop, inner)
+    loops = [each.var for each in loops_inside(nest)]
     init = fresh_copy(nest, dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True)))
-    body = replace(target, found, found.replace(init=None))
-    evidence = f"nothing that {target.var.name} holds touches what {name} stores before it would have run there"
-    return rewritten(function, target, seq(init, body), name, evidence)
+    body = replace(loop, block, block.replace(init=None))
+    evidence = f"nothing that {loop.var.name} holds touches what {name} stores before it would have run there"
+    return rewritten(function, loop, seq(init, body), name, evidence)
 
 
 def decompose_reductions(function: Function) -> Step:
@@ -98,74 +72,68 @@ def decompose_reductions(function: Function) -> Step:
     return Step(made, None, () if made is function else ("that is what init means",))
 
 
-def _loops_around(function: Function, block: Block, loop: For, what: str, *, summed: bool = False) -> list[For]:
+def _loops_around(function: Function, block: Block, loop: For, *, summed: bool = False) -> list[For]:
     """The loops around a block, or those that it sums over, of which the loop is one."""
     around = [s for s in loops_around(function.body, block) if not summed or s.var in summed_loops(block)]
     if loop not in around:
         names = ", ".join(each.var.name for each in around) or "none"
         why, fix = ("does not sum over it", "take one of") if summed else ("is not inside it", "its loops are")
-        raise refusal(function, what, loop, why=f"{block.name} {why}", fix=f"{fix} {names}")
+        raise Obstacle(loop, f"{block.name} {why}", fix=f"{fix} {names}")
     return around
 
 
-def _require_place(function: Function, block: Block, around: Sequence[For], inner: Sequence[For], what: str) -> None:
+def _require_place(block: Block, around: Sequence[For], inner: Sequence[For]) -> None:
     """The loop is outside the reduce loops of the block or the outermost of them; `inner` are those around from it
     on."""
     name = block.name
     if block.init is None:
-        raise refusal(function, what, block, why=f"{name} has no init", part=name)
+        raise Obstacle(block, f"{name} has no init")
     summed = summed_loops(block)
     first = next((loop for loop in around if loop.var in summed), None)
     if first is not None and first not in inner:
         why = f"the init would run again in each iteration of {first.var.name}, which {name} sums over"
-        raise refusal(function, what, inner[0], why=why, fix=f'decompose_reduction("{name}", {first.var.name})')
+        raise Obstacle(inner[0], why, fix=f'decompose_reduction("{name}", {first.var.name})')
     spatial = spatial_loops(block)
     for loop in inner:
         if loop.var in summed & spatial:
-            why = f"loop {loop.var.name} is bound to a spatial and to a reduce axis of {name}"
-            raise refusal(function, what, loop, why=why)
+            raise Obstacle(loop, f"loop {loop.var.name} is bound to a spatial and to a reduce axis of {name}")
         if loop is first:
             return
         if loop.var not in spatial and not loop.is_single:
             why = f"loop {loop.var.name} repeats {name} and its init: no axis of the block is bound to it"
-            raise refusal(function, what, loop, why=why)
+            raise Obstacle(loop, why)
 
 
-def _require_visible(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
-    """Requires that all the init uses is known before the loop."""
-    require_reached(function, path_to(target, block)[:-1], f"block {block.name}", what)
-    nest = init_nest(block, inner, block.name)
-    own = {loop.var for loop in loops_inside(nest)}
-    hidden = {s.var for s in statements(target) if isinstance(s, For | Let)} - own | defined_in(target)
-    missing = next((name for name in names_in(nest) if name in hidden), None)
-    if missing is not None:
+def _require_visible(block: Block, target: For, nest: Stmt) -> None:
+    """Requires that all that the nest of the init uses is known before the loop."""
+    require_reached(path_to(target, block)[:-1], f"block {block.name}")
+    hidden = defined_in(target) - defined_in(nest)
+    for missing in (name for name in names_in(nest) if name in hidden):
         why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
-        raise refusal(function, what, block, why=why, part=block.name)
+        raise Obstacle(block, why)
 
 
-def _require_earlier(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
+def _require_earlier(function: Function, block: Block, target: For, inner: Sequence[For]) -> None:
     """Requires that the init may run before all that ran before it in the loop."""
     assert block.init is not None
     summed, stored = summed_loops(block), stored_buffers(block.init)
     for buffer in stored:
-        require_plain(function, buffer, what, target)
+        require_plain(function, buffer, target)
     between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
     memory = Memory(function)
-    touched, read = set(map(memory.of, stored)), memory.loaded(block.init)
     for s in _before(target, place):
-        met = (touched & (memory.loaded(s) | memory.stored(s))) | (read & memory.stored(s))
+        met = memory.met(s, memory.loaded(block.init), memory.stored(block.init))
         if met:
             why = f"{', '.join(sorted(b.name for b in met))} is touched inside {target.var.name} before the init runs"
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, why)
     apart, outer = decompose_block(target, block), loops_around(function.body, target)
-    inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in statements(b)}
+    inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in b.inside()}
     for loop in between:
         changed = next(s for s in loops_inside(apart) if s.var is loop.var)
-        found = next((d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits), None)
-        if found is not None:
+        for found in (d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits):
             why = f"iterations of {loop.var.name} meet in what the init stores: {found.first} and {found.second}"
-            raise refusal(function, what, loop, why=why)
+            raise Obstacle(loop, why)
 
 
 def _before(root: Stmt, place: Stmt) -> list[Stmt]:
@@ -174,7 +142,8 @@ def _before(root: Stmt, place: Stmt) -> list[Stmt]:
     return [s for outer, inner in path if isinstance(outer, Seq) for s in outer.body[: outer.body.index(inner)]]
 
 
-def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step:
+@primitive("cannot factor block {block} along loop {loop}")
+def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> Step:
     """Each iteration of a reduce loop accumulates into an element of its own of a local buffer, BUFFER.partial, which
     the loop indexes in dimension `axis`. The block then accumulates these partial results, in a nest right after its
     former one. Returns the names of the two blocks, BLOCK.partial and BLOCK.
@@ -187,35 +156,32 @@ def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step
                                                               init: y[] = 0
                                                               y[] += y.partial[vki2]
     """
-    found, target = find_block(function, block), find_loop(function, loop)
-    what = f"cannot factor block {block} along loop {target.var.name}"
-    nest = nest_of(function, found)
-    _require_reduce(function, nest, found, target, what)
-    domain = alone_in(function, nest, found, what)
-    total = _accumulation(function, found, what)
-    rank = len(found.spatial)
+    nest = nest_of(function, block)
+    _require_reduce(function, nest, block, loop)
+    domain = alone_in(function, nest, block)
+    total = _accumulation(block)
+    rank = len(block.spatial)
     if not 0 <= axis <= rank:
-        why = f"the partial results have {rank + 1} dimensions"
-        raise refusal(function, what, target, why=why, fix=f"take an axis in 0..{rank + 1}")
-    shape = [domain.box[a.var].extent for a in found.spatial]
-    shape.insert(axis, target.extent)
-    unsteady = next((e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)), None)
-    if unsteady is not None:
+        raise Obstacle(loop, f"the partial results have {rank + 1} dimensions", fix=f"take an axis in 0..{rank + 1}")
+    shape = [domain.box[a.var].extent for a in block.spatial]
+    shape.insert(axis, loop.extent)
+    for unsteady in (e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)):
         why = f"the partial results would have {unsteady} elements along a dimension, not the same each time"
-        raise refusal(function, what, nest, why=why)
+        raise Obstacle(nest, why)
     name = unique_buffer(function, f"{total.buffer.name}.partial")
-    parts = _Parts(found, target, domain, total, axis, total.partial(name, tuple(shape), Scope.ARENA))
-    made = parts.block(unique_block(function, f"{block}.partial"))
-    nests = seq(Alloc(parts.buffer), replace(nest, found, made), parts.combined(function))
-    rounds = total.buffer.dtype.is_float and total.op.__name__ in ("Add", "Mul")
+    parts = _Parts(block, loop, domain, total, axis, total.partial(name, tuple(shape), Scope.ARENA))
+    made = parts.block(unique_block(function, f"{block.name}.partial"))
+    nests = seq(Alloc(parts.buffer), replace(nest, block, made), parts.combined(function))
+    rounded = ": the result is rounded in another way" if total.buffer.dtype.is_float and total.op in (Add, Mul) else ""
     evidence = (
-        f"the terms of {block} may be taken in any order{': the result is rounded in another way' if rounds else ''}",
-        f"no iteration of {target.var.name} touches another one's place in {name}",
+        f"the terms of {block.name} may be taken in any order{rounded}",
+        f"no iteration of {loop.var.name} touches another one's place in {name}",
     )
-    return rewritten(function, nest, nests, (made.name, block), *evidence)
+    return rewritten(function, nest, nests, (made.name, block.name), *evidence)
 
 
-def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
+@primitive("cannot sum block {block} in parts of loop {loop}")
+def sum_in_parts(function: Function, block: Block, loop: For, part: int) -> Step:
     """A block accumulates parts of `part` iterations of a loop by themselves, in a loop over parts outside of its other
     reduce loops, and then the parts: split, rfactor and reorder in one step, so that threads share a long sum. Returns
     the names of the two blocks.
@@ -224,14 +190,12 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
               =>      for ko: for ki in 0..min(C, n - ko*C): block sum.partial: t.partial[ko] += x[ko*C + ki]
                       for ko2: block sum: t[] += t.partial[ko2]
     """
-    found, cut = find_block(function, block), find_loop(function, loop)
-    what = f"cannot sum block {block} in parts of loop {cut.var.name}"
-    summed = _loops_around(function, found, cut, what, summed=True)
-    parted = split(function, cut.var, part, tail="clip")
+    summed = _loops_around(function, block, loop, summed=True)
+    parted = split(function, loop.var, part, tail="clip")
     outer = cast(tuple[Var, ...], parted.made)[0]
-    made = rfactor(parted.function, block, outer)
+    made = rfactor(parted.function, block.name, outer)
     evidence = (*parted.evidence, *made.evidence)
-    if cut is summed[0]:
+    if loop is summed[0]:
         return Step(made.function, made.made, evidence)
     moved = reorder(made.function, outer, summed[0].var)
     return Step(moved.function, made.made, (*evidence, *moved.evidence))
@@ -299,42 +263,42 @@ class _Parts:
         told = [substitute(c, bound) for c in domain.conditions]
         left = {loop.var for loop in domain.reduce} - {self.loop.var}
         kept = [substitute(c, {self.loop.var: simplify(begin + turn.var)}) for c in told if not mentions(c, left)]
-        again = For(var, const(0), self.loop.extent, LoopKind.SERIAL, made)
+        again = self.loop.serial().replace(var=var, begin=const(0), end=self.loop.extent, body=made)
         return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}, ()))
 
 
-def _accumulation(function: Function, block: Block, what: str) -> Summed:
+def _accumulation(block: Block) -> Summed:
     """What the block, which is alone in its nest, accumulates, if terms may be taken in any order, and neither its init
     nor its condition reads the result."""
     total = accumulation(block.replace(init=None, where=None))
     if total is None:
         why = f"{block.name} does not accumulate by an operator that may be applied in any order"
         fix = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
-        raise refusal(function, what, block, why=why, fix=fix, part=block.name)
-    single_store(function, block, what)
-    beside = [load.buffer for part in (block.init, block.where) if part is not None for load in loads(part)]
-    if total.buffer in beside:
+        raise Obstacle(block, why, fix)
+    single_store(block)
+    if any(load.buffer is total.buffer for part in (block.init, block.where) if part for load in loads(part)):
         why = f"{block.name} also reads {total.buffer.name} where it does not accumulate"
-        raise refusal(function, what, block, why=why, part=block.name)
+        raise Obstacle(block, why)
     return total
 
 
-def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, what: str) -> None:
+def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For) -> None:
     """Requires that the loop is one of the nest, that the block sums over it, and over none outside of the nest, and
     that its extent does not depend on the other loops."""
     inside = perfect_nest(nest)[0]
-    if loop in _loops_around(function, block, loop, what) and loop not in inside:
-        why = f"{loop.var.name} holds more than {block.name}"
-        raise refusal(function, what, loop, why=why, fix=f"give {block.name} a nest of its own first")
-    whole = next((s for s in inside if s.instruction is not None), None)
-    if whole is not None:
-        why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
-        raise refusal(function, what, whole, why=why, fix="factor before tensorize")
-    outside = next((s for s in _loops_around(function, block, loop, what, summed=True) if s not in inside), None)
-    if outside is not None:
-        why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
-        raise refusal(function, what, outside, why=why, fix="factor before something is moved between the two loops")
+    if loop in _loops_around(function, block, loop) and loop not in inside:
+        raise Obstacle(
+            loop, f"{loop.var.name} holds more than {block.name}", f"give {block.name} a nest of its own first"
+        )
+    for whole in (s for s in inside if s.instruction is not None):
+        raise Obstacle(
+            whole, f"loop {whole.var.name} runs as the instruction {whole.instruction}", "factor before tensorize"
+        )
+    outside = [s for s in _loops_around(function, block, loop, summed=True) if s not in inside]
+    if outside:
+        why = f"{block.name} also sums over {outside[0].var.name}, outside the nest of {loop.var.name}"
+        raise Obstacle(outside[0], why, fix="factor before something is moved between the two loops")
     used = loop.bounded_by & {each.var for each in inside}
     if used:
         why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
-        raise refusal(function, what, loop, why=why, fix='split with tail="mask" instead')
+        raise Obstacle(loop, why, fix='split with tail="mask" instead')
