@@ -248,6 +248,7 @@ class Importer:
     # Nodes
 
     def _nodes(self, nodes: Sequence[NodeProto]) -> None:
+        self.file.count_nodes(len(nodes), self._path.removesuffix(" › "))
         for node in nodes:
             self._node(node)
 

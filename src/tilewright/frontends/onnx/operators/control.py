@@ -47,10 +47,17 @@ def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: Grap
                 "the branches of an If with a condition from data must give tensors of the same element type and rank,"
                 f" not {x.dtype} of {x.rank} dimensions and {y.dtype} of {y.rank}"
             )
-    if choice.is_plain() and all(x.shape == y.shape for x, y in zip(*results, strict=True)):
+    few = choice.is_plain() and not any(map(_has_graphs, (then_branch, else_branch)))
+    if few and all(x.shape == y.shape for x, y in zip(*results, strict=True)):
         inline = [b.model.body(graph, []) for graph in (then_branch, else_branch)]
         return tuple(b.select(b.reshape(cond, ()), x, y) for x, y in zip(*inline, strict=True))
     return tuple(choice.finish(*results))
+
+
+def _has_graphs(graph: GraphProto) -> bool:
+    """Whether some node of a graph has sub-graphs. Branches of branches are read once: read a second time, to compute
+    both, each level would double what is read."""
+    return any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute)
 
 
 def _branch(b: OnnxEmit, graph: GraphProto, emit: OnnxEmit, choice: Choice[OnnxEmit]) -> list[Tensor]:
