@@ -149,8 +149,8 @@ class _Run:
 
 
 def _run(spec: Spec, maps: IndexMaps, node: Node) -> _Run | None:
-    """The axes to merge, of one operand alone: the last ones of the output, or others, two of which at least have more than one
-    point."""
+    """The axes to merge, of one operand alone: the last ones of the output, or others, of which two or more have
+    more than one point."""
     found: list[_Run] = []
     for n, (indices, value) in enumerate(zip(spec.operands, node.inputs, strict=True)):
         if len(indices) != value.type.rank:
