@@ -10,7 +10,7 @@ module = g.module({"y": y})
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -144,6 +144,11 @@ class GraphBuilder:
         self.late.add(symbol)
         self.nodes.append(Node(REGISTRY["size"], (scalar,), attrs, (), (symbol,), self.source))
         return symbol
+
+    def forget(self, known: Collection[str]) -> None:
+        """Drops the functions for nodes to run that are not among the known ones: nothing came of them."""
+        for name in [name for name in self.bodies if name not in known]:
+            del self.bodies[name]
 
     def body(self, name: str) -> GraphBuilder:
         """A builder of another function of the module (its name made unique), for nodes to run."""

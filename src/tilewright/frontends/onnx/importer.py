@@ -17,6 +17,7 @@ from tilewright.core.reading import LENIENT, Reading
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.handlers import NEWEST, misfit
+from tilewright.frontends.build.loop import Changing
 from tilewright.frontends.build.names import Dimensions, clip
 from tilewright.frontends.build.problems import AlreadyReported, Problems, Unsupported
 from tilewright.frontends.build.remarks import Remarks
@@ -82,6 +83,7 @@ class Importer:
     def __init__(self, file: ModelFile, seed: int | str = 0) -> None:
         self.file = file
         self.draws = 0
+        self.patterns: dict[tuple[object, ...], Changing] = {}
         self._seed = seed
         self.graph = GraphBuilder("main")
         self.emit = OnnxEmit(self.graph, self)
@@ -247,6 +249,7 @@ class Importer:
     # Nodes
 
     def _nodes(self, nodes: Sequence[NodeProto]) -> None:
+        self.file.count_nodes(len(nodes), self._path.removesuffix(" › "))
         for node in nodes:
             self._node(node)
 
