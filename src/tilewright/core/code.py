@@ -45,7 +45,7 @@ class _Reader:
     """Walks what belongs to the packages of a program; each object once."""
 
     def __init__(self, package: str) -> None:
-        self.packages = {package, "__main__"} - {OWN}
+        self.packages = {package, "__main__", ""} - {OWN}  # "": functions that Python itself has generated
         self._seen: dict[int, tuple[int, object]] = {}
 
     def lines(self, thing: object) -> Iterator[str]:
