@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
@@ -149,8 +149,8 @@ class _Run:
 
 
 def _run(spec: Spec, maps: IndexMaps, node: Node) -> _Run | None:
-    """The axes to merge, of one operand alone: the last ones of the output, or others of known extents of which two at
-    least are more than 1."""
+    """The axes to merge, of one operand alone: the last ones of the output, or others, of which two or more have
+    more than one point."""
     found: list[_Run] = []
     for n, (indices, value) in enumerate(zip(spec.operands, node.inputs, strict=True)):
         if len(indices) != value.type.rank:
@@ -185,8 +185,7 @@ def _together(output: Sequence[str], own: Sequence[str], alone: Sequence[bool]) 
 
 
 def _are_rows(run: _Run, maps: IndexMaps) -> bool:
-    extents = [maps.extent(a) for a in run.axes]
-    return all(isinstance(e, Const) for e in extents) and sum(e is not ONE for e in extents) >= 2
+    return sum(maps.extent(a) is not ONE for a in run.axes) >= 2
 
 
 def _extents(maps: IndexMaps, indices: Sequence[Affine]) -> Shape:
