@@ -20,6 +20,7 @@ from tilewright.frontends.build.handlers import NEWEST, misfit
 from tilewright.frontends.build.loop import Changing
 from tilewright.frontends.build.names import Dimensions, clip
 from tilewright.frontends.build.problems import AlreadyReported, Problems, Unsupported
+from tilewright.frontends.build.reading import MOST_DIMENSIONS
 from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 DEEPEST_CALL = 32
 """How deep functions may call functions: those of a model and those that ONNX defines."""
-
-MOST_DIMENSIONS = 32
 
 _CHECK = "see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect"
 
