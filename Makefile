@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-machine bench-pools bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes check-accesses clean
+	bench-memory bench-start bench-machine bench-pools bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -33,6 +33,10 @@ fuzz-attributes: $(TEST)
 # An hour. Random models against ONNX's reference evaluator: make fuzz ARGS='--count 500 --first 3000'
 fuzz: $(TEST)
 	$(BIN)/python tests/models/fuzz_models.py $(ARGS)
+
+# Hours for 200,000. Small model files made wrong, in processes of their own: make fuzz-files ARGS='--count 5000 --first 90000'
+fuzz-files: $(TEST)
+	$(BIN)/python tests/models/file_runs.py $(ARGS)
 
 # Half an hour. The ONNX project's suite, real models and the digits between guard pages, with every access checked.
 check-accesses: $(TEST)

@@ -51,9 +51,12 @@ that passes fails the tests. They are, by the reason:
   `seed=` ([how they follow from it](compile-onnx.md#random-numbers)). They are not those of other runtimes.
 - An `If` whose condition is known while the model is read is decided then; otherwise one branch runs, and no check of the
   other one fails. The two must give the same element types and ranks; their sizes may differ.
-- Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan` where every step is the same: sizes
-  within a step are numbers that stay, and no step ends the loop. Others are unrolled: the number of steps must be known
-  while the model is read, and be at most 256.
+- Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan`: the number of steps may come from
+  data, a condition may end a `Loop` early, and states may change their sizes from step to step. They keep their element types
+  and numbers of dimensions, and all slices of a stacked output have the size of the first one, which must not depend on data
+  of the step; where they do not, a loop of at most 256 steps whose number is known while the model is read is unrolled. An
+  output that is stacked by no step has the extents of a slice, not 0. A loop that never ends cannot be interrupted from Python;
+  one whose outputs or states grow ends with a fault at `TILEWRIGHT_MEMORY_LIMIT`.
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
 - Convolutions of f32 by 3×3 windows, stride 1 or 2, may be computed by Winograd's products of tiles. Their outputs are off by
   at most 10⁻³ of the sum of |w| times the largest |x| of a tile (random data: about 10⁻⁵ of the largest output), and an

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -21,6 +22,7 @@ from onnx_models import (
     refusal,
 )
 
+from tilewright.frontends.onnx import read
 from tilewright.frontends.onnx.file import from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.frontends.onnx.structure import check_opset
@@ -278,3 +280,24 @@ def test_function_defined_twice() -> None:
 def test_a_long_chain_of_functions_does_not_recurse() -> None:
     chain = {f"F{i}": [call(f"F{i + 1}")] for i in range(3000)}
     assert read_all(from_proto(functions(**chain))) == 0
+
+
+def test_functions_that_expand_to_more_nodes_than_there_may_be() -> None:
+    """Ten levels of functions that call the one below ten times: ten thousand million nodes."""
+    nodes = {"F0": [helper.make_node("Neg", ["a"], ["b"])]}
+    for n in range(1, 10):
+        names = ["a", *(f"v{k}" for k in range(9)), "b"]
+        nodes[f"F{n}"] = [helper.make_node(f"F{n - 1}", [i], [o], domain="own") for i, o in pairwise(names)]
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    made = [helper.make_function("own", name, ["a"], ["b"], body, imports) for name, body in nodes.items()]
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    result = helper.make_empty_tensor_value_info("y")
+    graph = helper.make_graph([helper.make_node("F9", ["x"], ["y"], domain="own")], "g", [info], [result])
+    proto = helper.make_model(graph, opset_imports=imports, functions=made, ir_version=10)
+    with pytest.raises(UserError) as caught:
+        read(from_bytes(proto.SerializeToString(), limits=Limits(nodes=1000)))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "the model has too many nodes" and lines[1].startswith("at:   F9 '→ y' › F8")
+    why = "with the bodies of functions, branches and loops in their places there are more than 1,000"
+    fix = "split the model, or let its functions call each other less often"
+    assert lines[2:] == [f"why:  {why}", f"fix:  {fix}"]

@@ -53,6 +53,25 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
             "fix:  cast the input: cast(dtype=f32)"
         ),
     ),
+    ("dequantize", "f32[4]; f32[1]", {"axis": 0, "block": 4}, "why:  dequantize takes integers, not f32[4]"),
+    (
+        "dequantize",
+        "i4[6]; f32[2]",
+        {"axis": 0, "block": 4},
+        "why:  the sizes of dimension 0 of blocks and of i4[6] differ: 8 and 6",
+    ),
+    (
+        "packed_product",
+        "f32[4]; u8[2, 4]; f32[2]",
+        {"bits": 4},
+        ("why:  packed_product takes x[k], u8[panels, blocks, bytes, n] and scales, not f32[4], u8[2, 4], f32[2]"),
+    ),
+    (
+        "packed_product",
+        "f32[4]; u8[2, 1, 2, 8]; f32[2, 1, 8]",
+        {"bits": 3},
+        "why:  numbers of 3 bits do not fill bytes\nfix:  take bits=1, 2, 4 or 8",
+    ),
     ("bitcast", "i4[3]", {"dtype": DTYPES["u8"]}, "why:  i4 and u8 have other numbers of bits"),
     (
         "contract",

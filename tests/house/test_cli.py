@@ -18,7 +18,7 @@ import pytest
 import tilewright
 from cli_models import invoke, save_affine, save_product, save_rows, save_slow_memory
 from tilewright.cli import bench as bench_module
-from tilewright.cli import guard, streams
+from tilewright.cli import guard, options, streams
 from tilewright.cli import peers as peers_module
 from tilewright.cli import run as run_module
 from tilewright.cli.durations import read_duration
@@ -55,6 +55,21 @@ def test_help_of_a_command_opens_with_its_summary_and_has_an_example(name: str) 
     assert outcome.code == 0
     assert outcome.out.splitlines()[2].strip() == SUMMARIES[name]
     assert re.search(rf"Examples:\n +tilewright {name}\b", outcome.out)
+
+
+def test_help_lists_what_options_take() -> None:
+    told = {name: " ".join(invoke(name, "--help").out.split()) for name in SUMMARIES}
+    with pytest.raises(tilewright.UserError) as target:
+        tilewright.Target.parse("no such machine")
+    targets = re.match("take one of (.*); with features: (.*)", str(target.value.fix))
+    assert targets is not None and set(re.findall(r"[\w-]+", options.TARGETS)) >= set(targets[1].split(", "))
+    with pytest.raises(tilewright.UserError) as off:
+        tilewright.compile(tilewright.parse("graph main(x: f32[2]) -> y:\n  y: f32[2] = neg(x)"), off="nothing")
+    assert off.value.fix == f"take some of {options.PASSES}"
+    for name in ("run", "compile", "bench", "profile", "show", "why"):
+        assert re.sub(r"\s", "", options.PASSES) in re.sub(r"\s", "", told[name]), name
+    for name in ("run", "compile", "show", "why"):
+        assert re.sub(r"\s", "", options.TARGETS) in re.sub(r"\s", "", told[name]), name
 
 
 def test_the_version() -> None:
@@ -109,7 +124,7 @@ def test_random_data_fills_what_is_missing_and_is_the_same_each_time(tmp_path: P
 
 def test_a_size_that_nobody_chose_is_told(tmp_path: Path) -> None:
     outcome = invoke("run", save_affine(tmp_path), "--random")
-    assert outcome.err == "note: n = 1: choose another size with --size n=32\n"
+    assert outcome.err == "note: n = 1: choose another size with --size n=2\n"
     assert re.search(r"^x +f32\[1, 3\] +random, seed 0$", outcome.out, re.MULTILINE)
 
 

@@ -179,6 +179,15 @@ def test_commands_and_options_exist(page: Path, monkeypatch: pytest.MonkeyPatch)
                 assert (ROOT / word).exists(), line
 
 
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: p.name)
+def test_what_no_package_brings_is_said_to_be_in_a_checkout(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for block, _ in runs(text):
+        if re.search(r"^\s*(from|import) (benchmarks|tests|tools)\b", block.text, re.MULTILINE):
+            before = " ".join("\n".join(text.splitlines()[: block.above]).split())
+            assert "checkout of the repository" in before, f"{page.name}, line {block.above}"
+
+
 def test_the_pipeline_of_the_architecture_page_is_the_compilers() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     section = text.split("## The pipeline")[1].split("\n## ")[0]

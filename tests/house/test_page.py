@@ -23,9 +23,11 @@ import tilewright as tw
 from cli_models import invoke, save_affine, save_rows
 from tilewright.explain.page.document import render
 from tilewright.explain.page.facts import Facts, collect
+from tilewright.explain.page.labels import Label
 from tilewright.explain.page.layout import Spacing, lay_out, spread
 from tilewright.explain.page.markup import VOID, breakable, element, shorten
 from tilewright.explain.page.pictures import Kind
+from tilewright.explain.page.roofline import HEIGHT, WIDTH, Axes, roof_labels
 from tilewright.report.syntax import styled
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'&amp;"
@@ -331,9 +333,9 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) 
     assert outcome.code == 2 and "there is no directory" in outcome.err and "--html" in outcome.err
 
 
-def test_random_inputs_that_a_model_refuses_are_an_error_with_a_way_out(tmp_path: Path) -> None:
+def test_inputs_that_a_model_refuses_are_an_error_with_a_way_out(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    outcome = invoke("show", save_rows(tmp_path, count=1), "--html", page, "--size", "k=40")
+    outcome = invoke("show", save_rows(tmp_path), "--html", page, "--input", "indices=[7]")
     assert outcome.code != 0 and "--no-measure" in outcome.err and not page.exists()
 
 
@@ -351,3 +353,32 @@ def test_the_ways_to_run_a_kernel_are_on_its_panel(tmp_path: Path) -> None:
     assert f"{product.answer.chosen}." in text and "ways to run it" in text
     for way in product.answer.ways:
         assert ("no price" if way.times is None else f"{way.times:.2f}×") in text
+
+
+# Labels of the roofline
+
+
+RATES = {
+    "close": [("L1", 213.0), ("L2", 115.0), ("L3", 88.0), ("memory", 34.0)],
+    "alike": [("L1", 100.0), ("L2", 99.0), ("L3", 98.0), ("memory", 97.0)],
+    "far": [("L1", 4000.0), ("L2", 900.0), ("L3", 90.0), ("memory", 9.0)],
+    "many cores": [("L1", 24000.0), ("L2", 20000.0), ("L3", 8000.0), ("memory", 400.0)],
+}
+
+
+@pytest.mark.parametrize("rates", RATES)
+@pytest.mark.parametrize("points", [[], [(0.01, 0.1), (900.0, 100.0)], [(3.0, 40.0)]], ids=["none", "wide", "one"])
+@pytest.mark.parametrize("peak", [60.0, 1850.0, 90000.0])
+def test_labels_of_the_roofline_do_not_overlap(rates: str, points: list[tuple[float, float]], peak: float) -> None:
+    axes = Axes(points, peak, RATES[rates])
+    labels = roof_labels(axes, peak, RATES[rates])
+    assert len(labels) == 1 + len(RATES[rates])
+    for n, label in enumerate(labels):
+        assert not any(label.covers(other) for other in labels[:n])
+        assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in label.corners())
+
+
+def test_labels_cover_each_other_where_they_cross() -> None:
+    flat, steep = Label("a long label", 10, 50), Label("a long label", 30, 70, -45)
+    assert flat.covers(steep) and steep.covers(flat) and flat.covers(flat)
+    assert not flat.covers(Label("a long label", 10, 70)) and not flat.covers(Label("x", 90, 50))

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.network_models import NETWORKS, Network
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 import tilewright as tw
 from graph_strategies import Program, programs
@@ -95,3 +96,17 @@ def test_random_graphs_agree_with_any_switches(program: Program, level: int, off
 def test_what_cannot_be_switched_is_refused(options: dict[str, object], what: str) -> None:
     with pytest.raises(tw.UserError, match=what):
         tw.compile(DIGITS, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", range(HIGHEST + 1))
+def test_a_nest_whose_bounds_several_conditions_choose(level: int) -> None:
+    """LLVM's value numbering, where it makes phis of operations, ends the process on this one at level 1."""
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2, 2])]
+    infos.append(helper.make_tensor_value_info("axes", TensorProto.INT64, [1]))
+    result = helper.make_empty_tensor_value_info("y")
+    graph = helper.make_graph([helper.make_node("ReduceL2", ["x", "axes"], ["y"])], "g", infos, [result])
+    exe = tw.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), level=level)
+    x = np.random.default_rng(1).random((3, 2, 2), np.float32)
+    for axis in (-3, 0, 1, 2):
+        (found,) = exe(x, np.array([axis]))
+        np.testing.assert_allclose(found, np.sqrt((x * x).sum(axis, keepdims=True)), rtol=1e-6)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from machine import Array, compute
 
+import tilewright as tw
 from tilewright.expr import dtypes, meaning
 from tilewright.expr.build import cast
 from tilewright.expr.dtypes import NARROW, DType
@@ -165,3 +166,20 @@ def test_every_type_of_ml_dtypes_is_told_apart() -> None:
         assert dtype.code is not None
         assert dtypes.from_numpy(np.dtype(getattr(ml_dtypes, dtype.code.numpy))) is dtype
     assert dtypes.from_numpy(np.dtype(ml_dtypes.float8_e3m4)) is None
+
+
+@pytest.mark.parametrize("dtype", [dtypes.f8e5m2, dtypes.f8e4m3fnuz, dtypes.f4e2m1], ids=str)
+def test_subnormal_numbers_of_narrow_types_are_not_flushed(dtype: DType) -> None:
+    """They are normal numbers of f32: calls that flush those of f32 cast them all the same."""
+    exe = tw.compile(
+        tw.parse(
+            f"graph main(x: {dtype}[256], w: f32[256]) -> y, z:\n"
+            f"  y: f32[256] = cast(x, dtype=f32)\n  z: {dtype}[256] = cast(w, dtype={dtype})\n"
+        ),
+        denormals="flush",
+    )
+    x = codes_of(dtype)
+    numbers = meaning.widened(x)
+    y, z = exe(x, numbers * np.float32(1.25))
+    np.testing.assert_array_equal(y, numbers)
+    assert equal(z, meaning.convert(numbers * np.float32(1.25), dtype))

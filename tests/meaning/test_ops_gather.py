@@ -132,13 +132,20 @@ def test_meaning_and_definition(name: str, data: st.DataObject) -> None:
     check(name, CASES[name](data.draw))
 
 
-@pytest.mark.parametrize(("wrong", "limit"), [(3, 3), (-4, 3), (0, 0), (2**63 - 1, 7), (-(2**63), 7)])
-def test_an_index_out_of_range_is_the_same_fault_at_both_levels(wrong: int, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "limit", "from_end"),
+    [
+        *((3, 3, True), (-4, 3, True), (0, 0, True), (2**63 - 1, 7, True), (-(2**63), 7, True)),
+        *((3, 3, False), (-1, 3, False), (-(2**63), 7, False)),
+    ],
+)
+def test_an_index_out_of_range_is_the_same_fault_at_both_levels(wrong: int, limit: int, from_end: bool) -> None:
     op = REGISTRY["checked_indices"]
-    record = op.attributes(limit=limit, what="Gather 'e{0}'")
+    record = op.attributes(limit=limit, what="Gather 'e{0}'", from_end=from_end)
     index = np.array([min(limit - 1, 1)] * (limit > 0) + [wrong, -(2**62)])
     type = TensorType.of(i64, index.shape)
-    wanted = f"Gather 'e(0)': index {wrong} is outside [-{limit}, {limit})"
+    shown = f"index {wrong} is outside [-{limit}, {limit})" if from_end else f"{wrong} is outside [0, {limit})"
+    wanted = f"Gather 'e(0)': {shown}"
     with pytest.raises(RuntimeFault) as meaning:
         op.meaning((index,), record)
     function = definition(op, [type], op.infer(TypeContext(op.name), (type,), record), record, ())

@@ -10,6 +10,7 @@ import test_ops_contract
 import test_ops_elementwise
 import test_ops_gather
 import test_ops_movement
+import test_ops_quantized
 import test_ops_reduce
 import test_ops_sort
 import test_ops_strassen
@@ -27,6 +28,7 @@ FAMILIES = (
     test_ops_elementwise,
     test_ops_gather,
     test_ops_movement,
+    test_ops_quantized,
     test_ops_reduce,
     test_ops_sort,
     test_ops_strassen,

@@ -18,7 +18,8 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate as evaluate_expression
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.linear import expression, polynomial
+from tilewright.expr.nodes import Binary, Div, Expr, Rem, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.source import python_source
 from tilewright.loops.edit import fresh_copy
@@ -131,3 +132,31 @@ def test_sizes_as_python_source(step: Step) -> None:
     scope: dict[str, Callable[[int], int]] = {}
     exec(f"def f(n): return {python_source(size, {N: 'n'})}", scope)
     assert [scope["f"](n) for n in range(20)] == [evaluate_expression(size, {N: n}) for n in range(20)]
+
+
+def test_a_size_squared_sixty_times_has_an_end_as_python_source() -> None:
+    scope: dict[str, Callable[[int], int]] = {}
+    exec(f"def f(n): return {python_source(repeated(VALUES['square'], N, 60), {N: 'n'})}", scope)
+    assert [scope["f"](n) for n in (0, 1)] == [0, 1]
+    assert 2**64 < scope["f"](2) == scope["f"](10**6) < 2**70
+
+
+@pytest.mark.parametrize("kind", [Div, Rem])
+def test_quotients_towards_zero_as_python_source(kind: type[Binary]) -> None:
+    m = Var("m", least=None)
+    for divisor in (3, -3, 1, -1, 0):
+        scope: dict[str, Callable[[int], int]] = {}
+        exec(f"def f(m): return {python_source(kind(m, const(divisor)) + 1, {m: 'm'})}", scope)
+        expected = [evaluate_expression(kind(m, const(divisor)) + 1, {m: n}) for n in range(-9, 10)]
+        assert [scope["f"](n) for n in range(-9, 10)] == expected
+
+
+def test_a_product_of_many_sums_is_a_polynomial_of_few_terms() -> None:
+    """Forty symbols: taken apart, (a + b) (c + d) … has a million terms."""
+    symbols = [Var(f"s{n}") for n in range(40)]
+    product: Expr = const(1)
+    for a, b in zip(symbols[::2], symbols[1::2], strict=True):
+        product = product * (a + b)
+    assert len(polynomial(product)) <= 256
+    values = {symbol: 1 + n % 3 for n, symbol in enumerate(symbols)}
+    assert evaluate_expression(expression(polynomial(product)), values) == evaluate_expression(product, values)

@@ -10,7 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
+from tilewright.frontends.onnx.file import from_bytes
 from tilewright.frontends.onnx.importer import read
+from tilewright.frontends.onnx.limits import Limits
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify
@@ -152,3 +154,17 @@ def test_branches_of_different_ranks_are_refused() -> None:
     model = model_of([choose("c", ["y"], then, otherwise)], {"c": (BOOL, []), "x": (FLOAT, ["n"])}, ["y"])
     with pytest.raises(UserError, match="same element type and rank, not f32 of 0 dimensions and f32 of 1"):
         read(model)
+
+
+def test_branches_of_branches_are_read_once() -> None:
+    """Twenty levels are some sixty nodes. Where each level was read twice, they would be a million."""
+    inner = body("p0", [node("Neg", "x", "p0")], ["p0"])
+    for n in range(1, 20):
+        other = body(f"q{n}", [node("Exp", "x", f"q{n}")], [f"q{n}"])
+        inner = body(f"p{n}", [choose("c", [f"r{n}"], inner, other)], [f"r{n}"])
+    last = body("last", [node("Abs", "x", "z")], ["z"])
+    model = model_of([choose("c", ["y"], inner, last)], {"c": (BOOL, []), "x": (FLOAT, [3])}, ["y"])
+    module = read(from_bytes(model.SerializeToString(), limits=Limits(nodes=100)))
+    for taken in (True, False):
+        (found,) = evaluate(module, {"c": np.array(taken), "x": np.array([1, -2, 3], np.float32)}).values()
+        np.testing.assert_array_equal(found, [-1, 2, -3] if taken else [1, 2, 3])

@@ -42,6 +42,7 @@ from tilewright.ops.checks import number
 from tilewright.ops.checks import wide as kept_in
 from tilewright.ops.contract import Contract
 from tilewright.ops.elementwise import Elementwise
+from tilewright.ops.quantized import Dequantize, PackedProduct
 from tilewright.ops.reduce import Reduce, ReduceKind, element_type
 from tilewright.ops.scan import Cumulative
 from tilewright.ops.scatter import Reduction, ScatterElements, ScatterNd
@@ -216,6 +217,8 @@ def _bound(y: Array, dtype: DType, op: Op, attrs: Any, inputs: Arrays) -> Array 
         if op.name in EXACT:
             return None
         return np.where(_fits(y, dtype), 0.0, u * np.abs(y)) if op.name in ROUNDED else FUNCTION * u * np.abs(y)
+    if isinstance(op, Dequantize):
+        return u * np.abs(y)
     if isinstance(op, ScatterElements | ScatterNd):
         return FUNCTION * u * np.abs(y) if attrs.reduction in (Reduction.ADD, Reduction.MUL) else None
     terms = _terms(y, op, attrs, inputs)
@@ -238,6 +241,8 @@ def _terms(y: Array, op: Op, attrs: Any, inputs: Arrays) -> tuple[float, Array] 
             extents = op.index_maps(TypeContext(op.name), types, attrs).reduce_extents
             count = float(math.prod(number(e) or 0 for e in extents))
             return count, _squares(op, attrs, inputs)
+        case PackedProduct():
+            return float(inputs[0].size), op.squares(inputs, attrs)
         case Reduce() | WindowReduce() | Cumulative():
             count = _combined(y, op, attrs, inputs[0])
             if attrs.kind is ReduceKind.PROD:

@@ -24,7 +24,7 @@ ALIVE, DEAD = "█", "·"
 def read_sizes(words: Sequence[str]) -> dict[str, int]:
     """The sizes in the words of `--size`."""
     found: dict[str, int] = {}
-    for word in words:
+    for word in (part for each in words for part in each.split(",")):
         name, _, text = word.partition("=")
         if not name or not text.isascii() or not text.isdigit():
             raise UserError(f"cannot use --size {word}", why="it is no NAME=N", fix=f"write --size {name or 'n'}=32")

@@ -21,7 +21,7 @@ from tilewright.cli.durations import read_duration
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.fit import say
 from tilewright.cli.guard import note
-from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, time_compile, title
+from tilewright.cli.model import How, compile_model, count_threads, graph_of, tell_assumptions, time_compile, title
 from tilewright.cli.peers import Peer, choose
 from tilewright.cli.rounds import PERCENTILES, Call, Timing, count_together, take_turns
 from tilewright.cli.tables import counted, duration, json_text, table
@@ -128,7 +128,7 @@ def bench(
     how = How(level, off, dims, precision, denormals, choices, strict)
     compile_again = partial(compile_model, model, threads=count, how=how)
     executable = compile_again()
-    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     for name in absent:
         note(f"{name} is not installed, and so not measured")

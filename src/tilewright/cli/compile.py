@@ -32,7 +32,8 @@ Targets = Annotated[
     typer.Option(
         "--target",
         metavar="TARGET",
-        help="A machine to compile for; may be given again: the best that runs is taken. [default: native]",
+        help="A machine to compile for; may be given again: the best that runs is taken. "
+        f"{options.TARGETS}. [default: native]",
         show_default=False,
     ),
 ]

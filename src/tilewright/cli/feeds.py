@@ -5,7 +5,9 @@
     --input x=[[1, 2], [3, 4]]     the values, as JSON writes them
     --input x=0.5                  all elements of x
 
-Symbolic dimensions get their sizes from the arrays that are given, then from `--size`, then the least size from 1 on.
+Symbolic dimensions get their sizes from the arrays that are given, then from `--size`; the others get sizes that suit
+the graph (`cli/examples.py`), and 1 where there is none to look at, as for compiled files. Random integers are
+inside of what they index, otherwise 0 or 1.
 Files are read without unpickling, and mapped, so that one that claims absurd sizes takes no memory.
 """
 
@@ -14,25 +16,36 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tilewright.cli.examples import Examples, examples_of
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Var
+from tilewright.graph.nodes import GraphFunction
 from tilewright.report import settings
 from tilewright.report.errors import UserError
+from tilewright.report.nearest import nearest
 from tilewright.runtime.interface import Port
 
 Array = np.ndarray[Any, Any]
 
 _ZIP = b"PK\x03\x04"
-INTEGERS = 2
-"""Random integers are in 0 .. INTEGERS - 1: within most tables that they may index, kinds of tokens among them."""
+INTEGERS = (0, 1)
+"""The least and the greatest random integer where no graph says otherwise: masks, and kinds of tokens."""
+
+Graph = Callable[[], GraphFunction | None]
+"""Gives the graph that a program was compiled from, when it is asked for; None where there is none."""
+
+
+def no_graph() -> GraphFunction | None:
+    """There is nothing to look at."""
+    return None
 
 
 @dataclass(slots=True)
@@ -45,8 +58,16 @@ class Feeds:
     assumed: list[str] = field(default_factory=list)
 
 
-def make_feeds(ports: Sequence[Port], inputs: Sequence[str], sizes: Sequence[str], random: bool, seed: int) -> Feeds:
-    """The feeds for `ports` from the words of `--input` and `--size`; without `random`, all inputs must be given."""
+def make_feeds(
+    ports: Sequence[Port],
+    inputs: Sequence[str],
+    sizes: Sequence[str],
+    random: bool,
+    seed: int,
+    graph: Graph = no_graph,
+) -> Feeds:
+    """The feeds for `ports` from the words of `--input` and `--size`; without `random`, all inputs must be given.
+    `graph` is asked for where sizes or integers are to be chosen."""
     feeds = Feeds()
     values: dict[str, Array] = {}
     for word in inputs:
@@ -61,13 +82,17 @@ def make_feeds(ports: Sequence[Port], inputs: Sequence[str], sizes: Sequence[str
     missing = [port for port in ports if port.name not in feeds.origins]
     if missing and not random:
         raise _missing(missing)
-    _choose_sizes(feeds, ports, _read_sizes(sizes, ports), needed=bool(missing or values))
+    known = _look(graph, missing, ports) if missing or values else None
+    _choose_sizes(feeds, ports, _read_sizes(sizes, ports), bool(missing or values), known)
     for n, port in enumerate(ports):
         if port.name in values:
             feeds.arrays[port.name] = np.full(_shape(port, feeds.sizes), values[port.name])
         elif port.name not in feeds.arrays:
-            feeds.arrays[port.name] = _random(port, _shape(port, feeds.sizes), np.random.default_rng([seed, n]))
-            feeds.origins[port.name] = f"random, seed {seed}"
+            found = None if known is None else known.range_of(port.name, feeds.sizes)
+            low, high = found or INTEGERS
+            generator = np.random.default_rng([seed, n])
+            feeds.arrays[port.name] = _random(port, _shape(port, feeds.sizes), generator, low, high)
+            feeds.origins[port.name] = f"random{'' if found is None else f' from {low} to {high}'}, seed {seed}"
     feeds.arrays = {port.name: feeds.arrays[port.name] for port in ports}
     return feeds
 
@@ -106,11 +131,12 @@ def _find_port(name: str, ports: Sequence[Port], word: str) -> Port:
     for port in ports:
         if port.name == name:
             return port
+    near = nearest(name, [port.name for port in ports]) or (ports[0].name if ports else "")
     raise UserError(
         f"no input is called {name!r}",
         where=f"--input {word}",
         why=f"the inputs are {', '.join(map(str, ports))}" if ports else "the model takes no inputs",
-        fix=f"write --input {ports[0].name}=@{ports[0].name}.npy" if ports else "leave it out",
+        fix=f"write --input {near}=@{near}.npy" if ports else "leave it out",
     )
 
 
@@ -196,13 +222,23 @@ def _read_sizes(words: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
                 f"no dimension is called {name!r}",
                 where=f"--size {word}",
                 why=f"the dimensions are {', '.join(known)}" if known else "all dimensions of the inputs are fixed",
-                fix=f"write --size {known[0]}={text}" if known else "leave it out",
+                fix=f"write --size {nearest(name, known) or known[0]}={text}" if known else "leave it out",
             )
         sizes[name] = int(text)
     return sizes
 
 
-def _choose_sizes(feeds: Feeds, ports: Sequence[Port], sizes: Mapping[str, int], needed: bool) -> None:
+def _look(graph: Graph, missing: Sequence[Port], ports: Sequence[Port]) -> Examples | None:
+    """What the graph says of sizes and integers, where there are any to choose."""
+    if not _symbols(ports) and not any(port.dtype.is_int for port in missing):
+        return None
+    found = graph()
+    return None if found is None else examples_of(found)
+
+
+def _choose_sizes(
+    feeds: Feeds, ports: Sequence[Port], sizes: Mapping[str, int], needed: bool, known: Examples | None
+) -> None:
     """Puts the sizes that the given arrays have into `feeds`, and, where `needed`, all others."""
     for port in ports:
         array = feeds.arrays.get(port.name)
@@ -218,11 +254,12 @@ def _choose_sizes(feeds: Feeds, ports: Sequence[Port], sizes: Mapping[str, int],
                     fix=f"leave --size {extent.name} out, or give another {port.name}",
                 )
             feeds.sizes.setdefault(extent.name, count)
+    chosen = {} if known is None else known.sizes({**sizes, **feeds.sizes})
     for symbol in _symbols(ports) if needed else ():
         if symbol.name not in feeds.sizes:
             if symbol.name not in sizes:
                 feeds.assumed.append(symbol.name)
-            feeds.sizes[symbol.name] = sizes.get(symbol.name, max(1, symbol.least or 0))
+            feeds.sizes[symbol.name] = sizes.get(symbol.name, chosen.get(symbol.name, max(1, symbol.least or 0)))
 
 
 def _symbols(ports: Sequence[Port]) -> list[Var]:
@@ -246,10 +283,14 @@ def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return shape
 
 
-def _random(port: Port, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    """Random data: floats from the standard normal distribution, small integers from 0, truth values of a coin."""
+def _random(port: Port, shape: tuple[int, ...], generator: np.random.Generator, low: int, high: int) -> Array:
+    """Random data: floats from the standard normal distribution, integers from `low` to `high` as far as the type
+    holds them, truth values of a coin."""
     if port.dtype.is_float:
         wide = np.float64 if port.dtype.bits == 64 else np.float32
         numbers = generator.standard_normal(shape, wide)
         return (numbers if port.dtype.signed else np.abs(numbers)).astype(port.dtype.numpy, copy=False)
-    return generator.integers(0, min(INTEGERS, int(port.dtype.max) + 1), shape).astype(port.dtype.numpy)
+    if port.dtype.is_bool:
+        low, high = INTEGERS
+    low, high = (min(max(end, int(port.dtype.min)), int(port.dtype.max)) for end in (low, high))
+    return generator.integers(low, high, shape, np.int64, endpoint=True).astype(port.dtype.numpy)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tilewright as tw
-from tilewright.cli.feeds import Feeds
+from tilewright.cli.feeds import Feeds, Graph
 from tilewright.cli.guard import note
 from tilewright.cli.tables import counted, duration
 from tilewright.core.forced import EXAMPLE, Forced
 from tilewright.core.switches import HIGHEST, PLAIN
+from tilewright.graph.nodes import GraphFunction
 from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.report.printable import printable
@@ -142,9 +143,22 @@ def title(path: str, threads: int, target: str = "native") -> str:
     return f"{printable(os.path.basename(path))} for {target}, up to {counted(threads, 'thread')}"
 
 
+def graph_of(executable: Executable) -> Graph:
+    """Gives the graph that a program was compiled from, as it was read; None for one from a compiled file."""
+
+    def read() -> GraphFunction | None:
+        try:
+            origin = executable.origin
+        except UserError:  # a compiled file holds no graph
+            return None
+        return None if origin is None else origin.read().graph
+
+    return read
+
+
 def tell_assumptions(feeds: Feeds, wanted: Sequence[str]) -> None:
     """Prints on stderr which sizes were assumed; `wanted` are the words of `--size` that were given."""
     if feeds.assumed:
         chosen = ", ".join(f"{name} = {feeds.sizes[name]}" for name in feeds.assumed)
-        more = " ".join(f"--size {name}=32" for name in feeds.assumed)
+        more = f"--size {','.join(f'{name}={2 * feeds.sizes[name]}' for name in feeds.assumed)}"
         note(f"{chosen}: choose {'other sizes' if wanted or len(feeds.assumed) > 1 else 'another size'} with {more}")

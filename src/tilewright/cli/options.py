@@ -29,7 +29,7 @@ Sizes = Annotated[
     typer.Option(
         "--size",
         metavar="NAME=N",
-        help="The size of a dynamic dimension of random or filled inputs. [default: 1]",
+        help="Sizes of dynamic dimensions of random inputs, such as n=32,length=128. [default: some that fit]",
         show_default=False,
     ),
 ]
@@ -39,14 +39,17 @@ Dims = Annotated[
     typer.Option(
         "--dim",
         metavar="NAME=N",
-        help="Compile for this size of a dynamic dimension alone; may be given again.",
+        help="Compile for this size of a dynamic dimension alone, such as sequence=1; may be given again.",
         show_default=False,
     ),
 ]
 
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Where random data starts.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Where random data starts: a whole number.")]
 
-TargetName = Annotated[str, typer.Option("--target", metavar="TARGET", help="The machine to compile for.")]
+TARGETS = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or aarch64; with features: 'x86-64-v3 +avxvnni -f16c'"
+"""What the options for targets take."""
+
+TargetName = Annotated[str, typer.Option("--target", metavar="TARGET", help=f"The machine to compile for: {TARGETS}.")]
 
 Threads = Annotated[
     int | None,
@@ -64,15 +67,26 @@ Level = Annotated[
     ),
 ]
 
+PASSES = (
+    "simplify, fold, reciprocals, sink, merge, in-place, winograd, lay-out, orient, fold-oriented, strassen, "
+    "reduce-precision, widen, shift-signs, share, drop, plan, schedule, hoist, share-out, overwrite, alternate, "
+    "fuse-multiply-add, simplify-indices, full-masks, move-lanes"
+)
+"""The passes that may be left out. It is text, since help is printed without the compiler; a test compares both."""
+
 Off = Annotated[
     list[str],
-    typer.Option("--off", metavar="PASS", help="A pass to leave out; may be given again.", show_default=False),
+    typer.Option(
+        "--off", metavar="PASS", help=f"A pass to leave out; may be given again: {PASSES}.", show_default=False
+    ),
 ]
 
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", metavar="f32|bf16", help="bf16: factors of f32 products may be rounded to bf16, where faster."
+        "--precision",
+        metavar="f32|bf16",
+        help="f32: as the model says. bf16: factors of f32 products may be rounded to bf16, where faster.",
     ),
 ]
 
@@ -81,7 +95,8 @@ Choices = Annotated[
     typer.Option(
         "--choices",
         metavar="FILE",
-        help="A JSON file of choices that kernels are to have, by their names, as `tilewright why` tells them.",
+        help="A JSON file of how kernels are to run, by their names, as `tilewright why MODEL KERNEL --json` tells it: "
+        '{"dense1": {"template": "contraction", "choice": {…}}}.',
         show_default=False,
     ),
 ]
@@ -91,7 +106,7 @@ Denormals = Annotated[
     typer.Option(
         "--denormals",
         metavar="keep|flush",
-        help="flush: take subnormal numbers for zero. [default: keep, or what a compiled file says]",
+        help="keep: compute with subnormal numbers. flush: take them for zero. [default: keep, or what a file says]",
         show_default=False,
     ),
 ]

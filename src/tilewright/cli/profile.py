@@ -12,7 +12,7 @@ from tilewright.cli import options
 from tilewright.cli.feeds import make_feeds
 from tilewright.cli.fit import say
 from tilewright.cli.guard import note
-from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, title
+from tilewright.cli.model import How, compile_model, count_threads, graph_of, tell_assumptions, title
 from tilewright.cli.saving import place_for, save_text
 from tilewright.cli.tables import counted, duration, json_text, table
 from tilewright.core.switches import HIGHEST, PLAIN
@@ -66,7 +66,7 @@ def profile(
     """
     place = None if trace is None else place_for(trace, "--trace", model, inputs)
     executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals, choices, strict))
-    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     with progress("measuring"):
         found = executable.profile(feeds.arrays, seconds=seconds)

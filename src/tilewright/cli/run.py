@@ -22,6 +22,7 @@ from tilewright.cli.model import (
     compile_model,
     count_threads,
     describe_compile,
+    graph_of,
     tell_assumptions,
     title,
 )
@@ -78,7 +79,8 @@ def run(
     """Run a model once and print its outputs.
 
     Inputs come from files (NAME=@x.npy, @inputs.npz), from values on the command line, or are random. Random floats
-    are normal, random integers are 0 or 1. Sizes of dimensions that no input and no --size gives are 1.
+    are normal, random integers inside of what they index, otherwise 0 or 1. Sizes that no input and no --size gives are
+    chosen so that the model takes them, and told on stderr.
 
     \b
     Examples:
@@ -97,7 +99,7 @@ def run(
     place = None if save_output is None else place_for(save_output, "--save-output", model, inputs, ".npz")
     check_runnable(target)
     executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals, choices, strict))
-    feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random, seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)
     verdicts = _compare(model, executable, feeds, outputs) if compare else []

@@ -34,10 +34,19 @@ ALONE = {
 
 StageName = Annotated[
     str | None,
-    typer.Option("--after", metavar="STAGE", help="The stage to show. [default: the last one before LLVM]"),
+    typer.Option(
+        "--after",
+        metavar="STAGE",
+        help="The stage to show, such as plan, schedule, bufferize or llvm; --stages lists all. [default: the last]",
+    ),
 ]
 KernelName = Annotated[
-    str | None, typer.Option("--kernel", metavar="K", help="Only this kernel, by its number or its name.")
+    str | None,
+    typer.Option(
+        "--kernel",
+        metavar="K",
+        help="Only this kernel, by its number or its name, such as 3 or dense1; --stages lists them.",
+    ),
 ]
 Stages = Annotated[bool, typer.Option("--stages", help="List the stages and the kernels instead.")]
 Plan = Annotated[

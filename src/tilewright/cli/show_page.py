@@ -9,7 +9,7 @@ from pathlib import Path
 import tilewright as tw
 from tilewright.cli.feeds import make_feeds
 from tilewright.cli.guard import note
-from tilewright.cli.model import How, compile_model, tell_assumptions
+from tilewright.cli.model import How, compile_model, graph_of, tell_assumptions
 from tilewright.cli.saving import place_for, save_text
 from tilewright.cli.tables import size
 from tilewright.report.errors import RuntimeFault
@@ -42,7 +42,9 @@ def write_page(model: str, file: str, target: str, threads: int | None, how: How
     runs = Target.parse(target).is_runnable_on(current_host())
     if measured.wanted and not runs:
         note(f"{target} does not run on this machine: the page has the times that planning expected")
-    feeds = make_feeds(executable.inputs, measured.inputs, measured.sizes, random=True, seed=measured.seed)
+    feeds = make_feeds(
+        executable.inputs, measured.inputs, measured.sizes, random=True, seed=measured.seed, graph=graph_of(executable)
+    )
     tell_assumptions(feeds, measured.sizes)
     try:
         with progress("measuring and drawing" if measured.wanted and runs else "drawing"):

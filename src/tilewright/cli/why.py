@@ -10,7 +10,7 @@ import typer
 from tilewright.cli import options
 from tilewright.cli.feeds import make_feeds
 from tilewright.cli.fit import say
-from tilewright.cli.model import How, check_runnable, compile_model, tell_assumptions
+from tilewright.cli.model import How, check_runnable, compile_model, graph_of, tell_assumptions
 from tilewright.cli.tables import duration, json_text, table
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.explain.why import KernelLine, explainer
@@ -87,7 +87,7 @@ def _measure(
     executable: Executable, inputs: Sequence[str], sizes: Sequence[str], seed: int, seconds: float, target: str
 ) -> Profile:
     check_runnable(target)
-    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     with progress("measuring"):
         return executable.profile(feeds.arrays, seconds=seconds)

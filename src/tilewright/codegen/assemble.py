@@ -8,7 +8,7 @@ but for parts of divisions, which are emitted before it (expressions.py).
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import llvmlite.binding as llvm
 
@@ -42,7 +42,15 @@ def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMach
 @lru_cache(maxsize=4)
 def _machine(target: Target) -> llvm.TargetMachine:
     """The machine for all modules of a program: LLVM reads its features once."""
+    _keep_operations_below_phis()
     return target.create_machine()
+
+
+@cache
+def _keep_operations_below_phis() -> None:
+    """Value numbering makes no phis of operations on phis. In some nests of loops whose bounds are chosen by several
+    conditions, LLVM 22 does not come to an end of it: an assertion ends the process."""
+    llvm.set_option("", "-enable-phi-of-ops=0")
 
 
 def assemble(text: str, target: Target) -> bytes:

@@ -26,6 +26,7 @@ from tilewright.loops.transport import dumps, loads
 from tilewright.lower.graph.eliminate_common import eliminate_common
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.fold_constants import fold_constants
+from tilewright.lower.graph.keep_packed import keep_packed
 from tilewright.lower.graph.lay_out import lay_out
 from tilewright.lower.graph.merge_positions import merge_positions
 from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
@@ -73,6 +74,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     rounds = switches.bf16 and switches.wants("reduce-precision", HIGHEST)
     passes: list[Pass[Module]] = [
         Pass("simplify", simplify_graph, GRAPH, since=1),
+        Pass("keep-packed", lambda module: keep_packed(module, target), GRAPH, since=3),
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("reciprocals", multiply_reciprocals, GRAPH, since=3),
         Pass("sink", sink_constants, GRAPH, since=1),

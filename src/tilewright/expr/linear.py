@@ -23,6 +23,8 @@ Polynomial = dict[Monomial, int]
 HIGHEST_DEGREE = 16
 """Products of a higher degree are atoms: repeated squaring would double the length of a monomial with each step."""
 
+MOST_TERMS = 256
+"""Products that would have more terms are atoms: each sum of two in a product of sums doubles them."""
 
 LARGEST = 1 << 60
 """Numbers beyond this are outside the laws of whole numbers: a few sums of them wrap around in 64 bits."""
@@ -74,7 +76,8 @@ def _of_parts(node: Expr) -> Polynomial:
             return joined(plus(polynomial(a), polynomial(b), -1))
         case Mul(a, b):
             one, two = polynomial(a), polynomial(b)
-            return {(node,): 1} if _degree(one) + _degree(two) > HIGHEST_DEGREE else joined(times(one, two))
+            is_large = _degree(one) + _degree(two) > HIGHEST_DEGREE or len(one) * len(two) > MOST_TERMS
+            return {(node,): 1} if is_large else joined(times(one, two))
         case Call(_, (a,)):
             return plus({}, polynomial(a), -1)
     return _of_atom(node)

@@ -13,6 +13,7 @@ from tilewright.expr.nodes import (
     Cast,
     Compare,
     Const,
+    Div,
     Eq,
     Expr,
     FloorDiv,
@@ -25,6 +26,7 @@ from tilewright.expr.nodes import (
     Ne,
     Not,
     Or,
+    Rem,
     Select,
     Sub,
     Var,
@@ -35,6 +37,10 @@ from tilewright.report.errors import InternalError
 _INFIX: dict[type[Expr], str] = {Add: "+", Sub: "-", Mul: "*", Eq: "==", Ne: "!=", Lt: "<", Le: "<="}
 
 
+HIGHEST_DEGREE = 63
+"""Products of a higher degree are beyond 64 bits unless each symbol is 1 at most; beyond 65 bits they stay as they are:
+of a number squared sixty times not even the digits have room."""
+
 LONGEST = 400
 """From how many characters on a part stands by itself: Python limits how deeply brackets nest."""
 
@@ -44,15 +50,27 @@ def python_source(root: Expr, names: Mapping[Var, str]) -> str:
     are its own: the parts of a large expression, each computed once."""
     shared = shared_parts((root,)) if tree_size(root, {}) >= LARGE else {}
     made: dict[Expr, str] = {}
+    degrees: dict[Expr, int] = {}
     parts: list[str] = []
     for node in postorder(root):
         assert isinstance(node, Expr)
         text = _source(node, made, names)
+        degrees[node] = _degree(node, degrees)
+        if type(node) is Mul and degrees[node] > HIGHEST_DEGREE:
+            text = f"max(min({text}, {1 << 65}), {-1 << 65})"
         if node in shared or len(text) >= LONGEST:
             parts.append(f"_t{len(parts)} := {text}")
             text = f"_t{len(parts) - 1}"
         made[node] = text
     return f"[{', '.join(parts)}, {made[root]}][-1]" if parts else made[root]
+
+
+def _degree(e: Expr, degrees: Mapping[Expr, int]) -> int:
+    """The degree of an expression in its symbols, at most."""
+    parts = [degrees[c] for c in e.children() if isinstance(c, Expr)]
+    if isinstance(e, Mul):
+        return sum(parts)
+    return max(parts, default=int(isinstance(e, Var)))
 
 
 def _source(e: Expr, made: Mapping[Expr, str], names: Mapping[Var, str]) -> str:
@@ -69,6 +87,11 @@ def _source(e: Expr, made: Mapping[Expr, str], names: Mapping[Var, str]) -> str:
             if isinstance(b, Const | Var):
                 return f"({made[a]} {symbol} {made[b]} if {made[b]} else 0)"
             return f"({made[a]} {symbol} _d{len(made)} if (_d{len(made)} := {made[b]}) else 0)"
+        case Div(a, b) | Rem(a, b):
+            n, d = f"_n{len(made)}", f"_d{len(made)}"
+            whole = f"({n} // {d} if ({n} < 0) == ({d} < 0) else -(-{n} // {d}))"
+            result = whole if isinstance(e, Div) else f"{n} - {d}*{whole}"
+            return f"({result} if ({d} := {made[b]}, {n} := {made[a]})[0] else 0)"
         case And(a, b) | Or(a, b):
             return f"({made[a]} {'and' if isinstance(e, And) else 'or'} {made[b]})"
         case Not(a):

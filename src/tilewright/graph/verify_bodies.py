@@ -14,13 +14,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr, Var
-from tilewright.graph.nodes import GraphFunction, Module, Node
+from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node
 from tilewright.graph.symbolic import If, Scan, While, ahead, bodies_of
 from tilewright.types.tensor import TensorType
 
@@ -64,16 +64,16 @@ def run_by_nodes(module: Module) -> frozenset[str]:
     return frozenset([name for f in graphs for node in f.nodes for name in bodies_of(node.attrs)])
 
 
-def binds_sizes(module: Module, body: GraphFunction) -> bool:
-    """Whether a function binds symbols, or runs one that does."""
-    inner = [module.functions.get(name) for node in body.nodes for name in bodies_of(node.attrs)]
-    return any(n.binds for n in body.nodes) or any(
-        isinstance(f, GraphFunction) and binds_sizes(module, f) for f in inner
+def binds_sizes(functions: Mapping[str, AnyFunction], nodes: Sequence[Node]) -> bool:
+    """Whether nodes bind symbols, or run functions that do."""
+    inner = [functions.get(name) for node in nodes for name in bodies_of(node.attrs)]
+    return any(n.binds for n in nodes) or any(
+        isinstance(f, GraphFunction) and binds_sizes(functions, f.nodes) for f in inner
     )
 
 
 def _scan_faults(module: Module, body: GraphFunction, node: Node, attrs: Scan, shown: Shown) -> Iterator[Fault]:
-    if binds_sizes(module, body):
+    if binds_sizes(module.functions, body.nodes):
         yield f"{body.name} binds a size", "bind it before the scan, and give the body its symbol"
     counts = (len(body.symbols), len(body.params), len(body.results))
     if counts != (len(attrs.symbols), len(node.inputs), len(attrs.types)):

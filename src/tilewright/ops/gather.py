@@ -30,17 +30,28 @@ Types = tuple[TensorType, ...]
 
 
 class CheckedIndicesAttributes(Attributes):
-    """`limit`: indices are in [-limit, limit); `what` says whose indices they are."""
+    """`limit`: indices are in [-limit, limit), or, where those below zero do not count from the end (`from_end`), in
+    [0, limit); `what` says whose indices they are."""
 
     limit: Expr
     what: str
+    from_end: bool = True
 
     @property
     def message(self) -> str:
         """The fault's text; {0} is the index and {1} the limit. Braces in `what` would be taken for places of values,
         and an @ between spaces for the mark before a place in the model."""
         what = self.what.replace("{", "(").replace("}", ")").replace(" @ ", "@")
-        return f"{what}: index {{0}} is outside [-{{1}}, {{1}})"
+        return (
+            f"{what}: index {{0}} is outside [-{{1}}, {{1}})"
+            if self.from_end
+            else f"{what}: {{0}} is outside [0, {{1}})"
+        )
+
+    @property
+    def least(self) -> Expr:
+        """The least index."""
+        return const(0) - self.limit if self.from_end else const(0)
 
 
 class CheckedIndices(Op):
@@ -58,7 +69,7 @@ class CheckedIndices(Op):
         (indices,) = inputs
         limit = number(attrs.limit)
         assert limit is not None
-        wrong = indices[(indices < -limit) | (indices >= limit)]
+        wrong = indices[(indices < (-limit if attrs.from_end else 0)) | (indices >= limit)]
         if wrong.size:
             raise RuntimeFault(attrs.message.format(wrong[0], limit))
         return (np.where(indices < 0, indices + limit, indices),)
@@ -68,7 +79,7 @@ class CheckedIndices(Op):
 
         def check(*at: Expr) -> Stmt:
             index = Var("index", dtypes.index, None)
-            inside = And(Le(const(0) - attrs.limit, index), less(index, attrs.limit))
+            inside = And(Le(attrs.least, index), less(index, attrs.limit))
             return then(
                 Let(index, load(indices, *at)),
                 Assert(inside, attrs.message, (index, attrs.limit)),

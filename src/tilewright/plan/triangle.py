@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Const, Le, Lt
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import RegisterTile, Sums, seconds, tiles
+from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.transfer import fits
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import hold_sums, order_tile, split_tile, sums_apart, write_out
@@ -77,7 +77,8 @@ class TriangularProducts(Template[Triangle, TriangleChoice]):
         side = choice.tile.rows if shape.by_rows else choice.tile.columns
         ends = range(side, (shape.rows if shape.by_rows else shape.columns) + 1, side)
         terms = math.fsum(min(end + side, shape.terms) for end in ends) / len(ends)
-        return seconds(_sums(shape, math.ceil(terms), choice.tile.columns, target), choice.tile, target)
+        sums = _sums(shape, math.ceil(terms), choice.tile.columns, target)
+        return cycles(sums, choice.tile, target) / target.core.hertz
 
     def apply(self, s: Schedule, shape: Triangle, choice: TriangleChoice) -> Schedule:
         found, dot, tile = shape.found, shape.found.block.name, choice.tile

@@ -103,8 +103,8 @@ WRONG: dict[str, list[Wrong]] = {
         )
     ],
 }
-"""By operator. Two more are met elsewhere: a loop without a condition (`with_condition`), and stacked outputs of loops, of
-which the evaluator joins those of other than one dimension (`control.loop`)."""
+"""By operator. Two more are met elsewhere: a loop without a condition (`with_condition`), and stacked outputs of loops,
+of which the evaluator joins those of other than one dimension (`control.loop`)."""
 
 
 def compute(node: NodeProto, values: Inputs, opset: int) -> list[Array]:

@@ -130,7 +130,7 @@ function view(name) {
   for (const canvas of all(".canvas")) canvas.hidden = canvas.dataset.view !== name;
   document.querySelector(".zooms").hidden = name === "list";
   const canvas = current();
-  if (!canvas.dataset.scale) { scale(canvas, Math.max(fitting(canvas), wide.matches ? 0.7 : 0.9)); canvas.scrollTo(0, 0); }
+  if (!canvas.dataset.scale) { scale(canvas, Math.max(fitting(canvas), wide.matches ? 0.7 : 0.9)); begin(canvas); }
   reveal();
 }
 const current = () => document.querySelector(".canvas:not([hidden])");
@@ -156,6 +156,16 @@ function fitting(canvas) {
   const widest = Math.max(1, ...sizes.map((box) => box.width));
   const height = sizes.reduce((sum, box) => sum + box.height, 1);
   return Math.min(1, (canvas.clientWidth - 2) / widest, (canvas.clientHeight - 2) / height);
+}
+
+// A graph begins at the first box of its highest row, which may be far from the left.
+function begin(canvas) {
+  const boxes = all("svg [data-item]", canvas).map((box) => box.getBoundingClientRect());
+  const top = Math.min(...boxes.map((box) => box.top));
+  const first = boxes.find((box) => box.top < top + 20);
+  if (!first) return;
+  const middle = first.left + first.width / 2 - canvas.getBoundingClientRect().left + canvas.scrollLeft;
+  canvas.scrollTo(middle - canvas.clientWidth / 2, 0);
 }
 
 function scale(canvas, wish, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from tilewright.explain.page.drawing import style
 from tilewright.explain.page.facts import Call, Facts
+from tilewright.explain.page.labels import LETTER, LINE, Label, Point, along
 from tilewright.explain.page.markup import Markup, element, join
 
 WIDTH, HEIGHT = 420.0, 260.0
@@ -39,7 +40,7 @@ def roofline(facts: Facts) -> Markup:
     """The plot of all calls."""
     points = [(call, point) for call in facts.calls if (point := point_of(call))]
     peak, rates = facts.peak / 1e9, levels(facts)
-    axes = _Axes([p for _, p in points], peak, rates)
+    axes = Axes([p for _, p in points], peak, rates)
     circles = [
         element("circle", cx=axes.x(x), cy=axes.y(y), r=3.2, class_=f"point {style(call.template)}", data_key=call.key)
         for call, (x, y) in points
@@ -50,7 +51,7 @@ def roofline(facts: Facts) -> Markup:
     return element("svg", drawn, id="roofline", viewBox=box, role="img", aria_label=label)
 
 
-class _Axes:
+class Axes:
     """The ranges of both axes: whole powers of two across, of ten upward, with all points and the ridges inside."""
 
     def __init__(self, points: Sequence[tuple[float, float]], peak: float, rates: Sequence[tuple[str, float]]) -> None:
@@ -88,19 +89,38 @@ class _Axes:
         return rows
 
 
-def _roofs(axes: _Axes, peak: float, rates: Sequence[tuple[str, float]]) -> list[Markup]:
-    """A line for each level up to the peak, and the peak from the first of them on."""
-    rows = []
-    for n, (name, gbs) in enumerate(rates):
-        start = max(2.0**axes.left, 10**axes.low / gbs)
-        x1, y1, x2, y2 = axes.x(start), axes.y(start * gbs), axes.x(peak / gbs), axes.y(peak)
+def _roofs(axes: Axes, peak: float, rates: Sequence[tuple[str, float]]) -> list[Markup]:
+    """A line for each level up to the peak, and the peak from the first of them on, with labels that do not overlap."""
+    rows, labels = [], roof_labels(axes, peak, rates)
+    for _, gbs in rates:
+        (x1, y1), (x2, y2) = _roof(axes, peak, gbs)
         rows.append(element("line", class_="roof", x1=x1, y1=y1, x2=x2, y2=y2))
-        turn = math.degrees(math.atan2(y2 - y1, x2 - x1))
-        part = 0.5 - 0.16 * n
-        place = f"translate({x1 + part * (x2 - x1):.1f} {y1 + part * (y2 - y1) - 2.5:.1f}) rotate({turn:.1f})"
-        rows.append(element("text", f"{name} {gbs:.0f} GB/s", class_="label", transform=place))
     x = axes.x(peak / max(gbs for _, gbs in rates))
     rows.append(element("line", class_="roof", x1=x, y1=axes.y(peak), x2=WIDTH - RIGHT, y2=axes.y(peak)))
-    text = f"{peak:.0f} GFLOP/s"
-    rows.append(element("text", text, class_="label", x=WIDTH - RIGHT, y=axes.y(peak) - 4, text_anchor="end"))
+    for label in labels:
+        place = f"translate({label.x:.1f} {label.y:.1f}) rotate({label.angle:.1f})"
+        rows.append(element("text", label.text, class_="label", transform=place))
     return rows
+
+
+def roof_labels(axes: Axes, peak: float, rates: Sequence[tuple[str, float]]) -> list[Label]:
+    """The label of the peak and of each level, nearest levels first: above its line or, where there is no room, in the
+    lower right corner, which is below all lines."""
+    text = f"{peak:.0f} GFLOP/s"
+    labels = [Label(text, WIDTH - RIGHT - len(text) * LETTER, axes.y(peak) - 4)]
+    corner: list[str] = []
+    for name, gbs in rates:
+        found = along(f"{name} {gbs:.0f} GB/s", *_roof(axes, peak, gbs), labels)
+        if found is None:
+            corner.append(f"{name} {gbs:.0f} GB/s")
+        else:
+            labels.append(found)
+    for n, text in enumerate(reversed(corner)):
+        labels.append(Label(text, WIDTH - RIGHT - len(text) * LETTER - 4, HEIGHT - BOTTOM - 5 - n * (LINE + 2)))
+    return labels
+
+
+def _roof(axes: Axes, peak: float, gbs: float) -> tuple[Point, Point]:
+    """The ends of the line of a level that gives so much."""
+    start = max(2.0**axes.left, 10**axes.low / gbs)
+    return (axes.x(start), axes.y(start * gbs)), (axes.x(peak / gbs), axes.y(peak))

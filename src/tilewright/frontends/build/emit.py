@@ -276,20 +276,23 @@ class Emit(Reading):
 
     # Gathering
 
-    def checked(self, index: Tensor, limit: Size, what: str = "") -> Tensor:
-        """i64 indices in [0, limit) from indices in [-limit, limit); others fail, constants while the model is read."""
+    def checked(self, index: Tensor, limit: Size, what: str = "", *, from_end: bool = True) -> Tensor:
+        """i64 indices in [0, limit) from indices in [-limit, limit), or, where those below zero do not count from the
+        end, in [0, limit); others fail, constants while the model is read."""
         bound, what = dim(limit), f"{self.graph.source} {what}".strip()
         if index.array is not None and isinstance(bound, Const):
-            return self._checked_constant(index, int(bound.value), what)
+            return self._checked_constant(index, int(bound.value), what, from_end)
         wide = self.cast(index, dtypes.i64)
-        return self.of_value(self.graph.op("checked_indices", wide.value, limit=bound, what=what))
+        make = partial(self.graph.op, "checked_indices", wide.value, limit=bound, what=what)
+        return self.of_value(make() if from_end else make(from_end=False))
 
-    def _checked_constant(self, index: Tensor, limit: int, what: str) -> Tensor:
+    def _checked_constant(self, index: Tensor, limit: int, what: str, from_end: bool) -> Tensor:
         assert index.array is not None
-        array = index.array
-        wrong = array[(array < -limit) | (array >= limit)]
+        array, least = index.array, -limit if from_end else 0
+        wrong = array[(array < least) | (array >= limit)]
         if wrong.size:
-            raise self.error(f"{what}: index {int(wrong[0])} is outside [-{limit}, {limit})")
+            shown = f"index {int(wrong[0])}" if from_end else str(int(wrong[0]))
+            raise self.error(f"{what}: {shown} is outside [{least}, {limit})")
         return self.of_array(np.where(array < 0, array + limit, array).astype(np.int64), index.name or "indices")
 
     def take(self, x: Tensor, index: Tensor, axis: int) -> Tensor:

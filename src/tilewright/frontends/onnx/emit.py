@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from tilewright.frontends.build.emit import Emit
-from tilewright.frontends.build.loop import inside
+from tilewright.frontends.build.loop import Changing, inside
 from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build import GraphBuilder
 
@@ -23,6 +23,9 @@ class Model(Protocol):
 
     draws: int
     """How many nodes drew random numbers so far."""
+
+    patterns: dict[tuple[object, ...], Changing]
+    """What readings of loops told of the sizes of their states: nested ones are read once for each around them."""
 
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute."""

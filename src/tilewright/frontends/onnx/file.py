@@ -113,6 +113,7 @@ class ModelFile:
         self._source = source
         self._external = external
         self._limits = limits
+        self._nodes = 0
         if not len(mapped.data):
             raise damaged(source, "it is empty")
         try:
@@ -152,6 +153,19 @@ class ModelFile:
         if found is None or found.file.path is None:
             return None
         return Location(found.file.path, found.offset, found.nbytes)
+
+    def count_nodes(self, more: int, where: str | None) -> None:
+        """Notes that so many nodes are read now. Raises UserError where they are too many: functions that call
+        functions several times are small files of any number of nodes."""
+        self._nodes += more
+        if self._nodes > self._limits.nodes:
+            raise UserError(
+                "the model has too many nodes",
+                where=where or self._source,
+                why=f"with the bodies of functions, branches and loops in their places there are more than "
+                f"{self._limits.nodes:,}",
+                fix="split the model, or let its functions call each other less often",
+            )
 
     def digest(self) -> str:
         """SHA-256, in hexadecimal, over the model and its external data files, each preceded by its length."""

@@ -19,9 +19,11 @@ class Limits:
     structure_bytes  size of all that stays in memory once large tensors are left in the file, in bytes
     entries          number of protobuf fields looked at: nodes, attributes, names, initializers and what they hold
     nesting          sub-graphs inside sub-graphs; above 30 the protobuf library itself refuses some models
+    nodes            nodes, with the bodies of functions, branches and unrolled loops in place of what runs them
     """
 
     tensor_bytes: int = 1 << 40
     structure_bytes: int = 256 << 20
     entries: int = 1_000_000
     nesting: int = 30
+    nodes: int = 200_000

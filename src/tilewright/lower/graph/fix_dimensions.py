@@ -25,6 +25,7 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_ELEMENTS, REGISTRY, TypeContext
 from tilewright.graph.symbolic import Require, bodies_of, given_symbols, running
 from tilewright.report.errors import UserError
+from tilewright.report.nearest import nearest
 
 
 def fix_dimensions(module: Module, sizes: Mapping[str, int]) -> Module:
@@ -84,7 +85,7 @@ def _unknown(name: str, size: int, symbols: tuple[Var, ...]) -> UserError:
         f"no dimension is called {name!r}",
         where=f"dimension {name} = {size}",
         why=f"the dimensions are {', '.join(names)}" if names else "all dimensions of the inputs are fixed",
-        fix=_written(names[0], size) if names else "leave it out",
+        fix=_written(nearest(name, names) or names[0], size) if names else "leave it out",
     )
 
 

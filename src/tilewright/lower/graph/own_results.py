@@ -1,15 +1,17 @@
 """Gives every result, and every state of a loop, memory of its own.
 
-A result that is a parameter, a constant, or a view of another result becomes a copy. A loop keeps each state in the
-memory of its initial value: that value becomes a copy, too, unless a kernel makes it for this loop alone. So does a
-`while` with the truth value that says whether to go on. A state whose size changes from step to step has memory that
-grows with it: its initial value is copied there.
+A result that is a parameter, a constant, or a view of another result becomes a copy; so does one of a known size that
+is a view of what has a size which the call computes. A loop keeps each state in the memory of its initial value: that
+value becomes a copy, too, unless a kernel makes it for this loop alone. So does a `while` with the truth value that
+says whether to go on. A state whose size changes from step to step has memory that grows with it: its initial value is
+copied there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from tilewright.expr.nodes import Var
 from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
@@ -33,7 +35,8 @@ def _own(module: Module, graph: GraphFunction) -> Module:
         base = value
         while base in maker and maker[base].op.name == "reshape":
             (base,) = maker[base].inputs
-        if base in taken or base not in maker or maker[base].op.name == "constant":
+        late = _symbols(base) - _symbols(value) - set(graph.symbols)
+        if base in taken or base not in maker or maker[base].op.name == "constant" or late:
             copies.append(_copy(value))
             results[n] = copies[-1].outputs[0]
         else:
@@ -43,6 +46,11 @@ def _own(module: Module, graph: GraphFunction) -> Module:
         return module
     owned = tuple([results[n] for n, _ in numbered])
     return module.with_function(graph.replace(nodes=(*nodes, *copies), results=owned))
+
+
+def _symbols(value: Value) -> set[Var]:
+    """The symbols of a value's size."""
+    return {v for d in value.type.shape for v in d.variables if isinstance(v, Var)}
 
 
 def _with_own_states(graph: GraphFunction) -> tuple[Node, ...]:

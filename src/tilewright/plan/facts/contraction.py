@@ -123,7 +123,8 @@ def find_contraction(function: Function) -> Contraction | None:
 
 def contraction_of(function: Function, block: Block, bounded: bool = False) -> Contraction | None:
     """A block of a function, each axis of which is a loop around it, as a contraction; None where it is none, where its
-    last axis indexes both operands or neither, where one operand is a single number, or where it has a condition, unless it may be `bounded`."""
+    last axis indexes both operands or neither, where one operand is a single number, or where it has a condition,
+    unless it may be `bounded`."""
     loops, store = loops_around(function.body, block), block.body
     if [a.binding for a in block.axes] != [loop.var for loop in loops] or not isinstance(store, Store):
         return None

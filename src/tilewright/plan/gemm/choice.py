@@ -11,9 +11,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tallest, tiles
+from tilewright.plan.price.contraction import (
+    Dot,
+    RegisterTile,
+    choose_dot,
+    cycles,
+    free_places,
+    tallest,
+    tile_registers,
+    tiles,
+)
 from tilewright.plan.price.transfer import fits, room_in
-from tilewright.plan.tile.loops import MANY, MOST_WRITTEN_OUT
+from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
 
 MOST_TERMS = 4
@@ -81,14 +90,14 @@ def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:
     lanes, streams = size.lanes(target), target.streams
     if size.vector.constant and size.vector.plain:
         line = max(target.caches[0].line // size.vector.bytes, lanes)
-        for vectors in range(1, min(size.registers(target) // 2, -(-size.columns // lanes)) + 1):
+        for vectors in range(1, min(tile_registers(target) // 2, -(-size.columns // lanes)) + 1):
             if vectors <= streams or vectors % streams == 0:
                 tile = RegisterTile(1, vectors, lanes)
                 at_once = next((n for n in range(streams, 1, -1) if tile.columns % (n * line) == 0), 1)
                 yield Choice(tile, 1, None, True, False, streams=at_once)
     elif size.vector.step in (1, 2):
         terms = streams if size.vector.plain and size.axes == 1 and size.terms > streams else None
-        for tile in tiles(size.tile_sums(1, size.terms, target), target, registers=size.free_registers(target)):
+        for tile in tiles(size.tile_sums(1, size.terms, target), target, spread=size.spread):
             yield Choice(tile, _panels_of_results(size, tile, target) if terms else 1, terms, False, False)
 
 
@@ -123,7 +132,7 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
     tall = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
-    fitting = tiles(sums, target, tall, registers=size.free_registers(target))
+    fitting = tiles(sums, target, tall, spread=size.spread)
     price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     most = (1 + target.core.unhidden) * min(price.values())
     near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= most]
@@ -221,4 +230,4 @@ def written_out(tile: RegisterTile, target: Target) -> int:
     by, or rows take all general registers, more terms at once would not stay in registers."""
     if tile.rows > free_places(target) or target.architecture == "aarch64":
         return 1
-    return max(min(MOST_TERMS, MOST_WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
+    return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

@@ -303,7 +303,6 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         outer[blocks] = -(-known(found.extents[found.rows]) // (choice.tile.rows * choice.block_tiles))
         if choice.block_panels is not None:
             near, panels = s.split(panels, choice.block_panels, tail="clip")
-            s.reorder(near, blocks, tiles, row, panels)
     elif choice.block_terms is not None:
         blocks, panels = s.split(panels, choice.block_tiles, tail="clip")
         outer[blocks] = -(-_count_panels(found, choice) // choice.block_tiles)

@@ -14,7 +14,7 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, Operand
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import Dot, RegisterTile, Sums, tile_registers
+from tilewright.plan.price.contraction import Dot, RegisterTile, Sums
 from tilewright.target import Target
 
 
@@ -117,31 +117,25 @@ class Size:
         """Sums in a vector."""
         return self.tile_sums(1, 1, target).lanes(target)
 
-    def registers(self, target: Target) -> int:
-        """Those that a tile may hold."""
-        return tile_registers(target) if self.dot is None else self.dot.registers(target)
-
-    def free_registers(self, target: Target) -> int:
-        """Those that a tile may hold where vectors are loaded as the operand lies: one whose elements lie
-        apart is put together from several, in registers beside."""
-        spread = (self.vector.step or 1) > 1 and not self.vector.constant
-        return self.registers(target) // (2 if spread else 1)
+    @property
+    def spread(self) -> bool:
+        """Whether a vector is put together from several: it is loaded as the operand lies, whose elements lie apart."""
+        return (self.vector.step or 1) > 1 and not self.vector.constant
 
     def tile_sums(self, rows: int, terms: int, target: Target, **more: Any) -> Sums:
         """So many rows of these sums, `terms` of which are taken together where an instruction does; `more` are further
         fields."""
-        core, dot = target.core, self.dot
-        vector, element = (core.add_cycles * (o.dtype is not self.sums) for o in (self.vector, self.element))
+        vector, element = (target.core.add_cycles * (o.dtype is not self.sums) for o in (self.vector, self.element))
         given: dict[str, Any] = {
             "columns": self.columns,
             "bits": self.bits,
-            "instruction": dot.instruction if dot is not None else "",
+            "dot": self.dot,
             "brought": self.element.bytes,
             "held": self.vector.bytes,
-            "converted": dot.converted(target) if dot is not None else (vector, element),
+            "converted": (vector, element),
             "integers": not self.sums.is_float,
         }
-        return Sums(rows, terms=terms * (dot.depth if dot is not None else 1), **(given | more))
+        return Sums(rows, terms=terms * (self.dot.depth if self.dot is not None else 1), **(given | more))
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
     """The tiles of an instruction. What all tiles of a row read is asked for where it comes from beyond the second
     cache."""
     far = fits(size.columns * size.terms * size.vector.bytes, target) > 2
-    for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, registers=size.registers(target)):
+    for tile in tiles(size.tile_sums(size.rows, size.terms, target), target):
         again = size.rows * size.batch > tile.rows and tile.rows <= free_places(target)
         line = target.caches[0].line // size.vector.bytes if far and again else 0
         yield TransposedChoice(tile, line, 0, 1, dot=size.dot)

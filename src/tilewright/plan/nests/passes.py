@@ -17,7 +17,7 @@ from tilewright.analysis.iterations import is_spatial, summed_in
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Alloc, For, LoopKind, Seq, Stmt
-from tilewright.plan.nests.sums import is_schedulable, reduces_contiguously
+from tilewright.plan.nests.sums import is_schedulable, join_pieces, reduces_contiguously
 from tilewright.plan.nests.tiles import Tile, apply_tile, choose_points, choose_sums, holds_points, lanes_of
 from tilewright.plan.price.points import chains
 from tilewright.report.errors import UserError
@@ -125,7 +125,10 @@ def schedule_beside(s: Schedule, target: Target) -> None:
     beside = [nest for nest in nests(s.func) if not isinstance(nest, Alloc)]
     if not any(map(_is_plain, beside)) and len(merged_nests(beside)) == len(beside):
         return
-    found = [nest for nest in beside if isinstance(nest, For)]
+    for number, nest in enumerate(nests(s.func)):
+        if isinstance(nest, For) and _is_plain(nest):
+            s.attempt(join_pieces, s, number)
+    found = [nest for nest in nests(s.func) if isinstance(nest, For)]
     loops = apply_nests(s, [choose_nest(nest, target) if _is_plain(nest) else Nest() for nest in found])
     before = s.func
     s.merge_loops(*loops)

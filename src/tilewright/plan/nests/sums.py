@@ -1,10 +1,10 @@
-"""What becomes of sums before nests are scheduled.
+"""What becomes of loops and sums before nests are scheduled.
 
 cache_write            accumulations into an argument run in a local buffer
 sum_in_parts           long sums to one place, for threads to share: the parts are part of the choice
 decompose_reductions   sums begin in blocks of their own
 join_sums              sums that read the same run in one loop
-fuse                   loops over terms that lie in one piece of memory become one
+fuse                   loops over points or terms that lie in one piece of memory become one
 sum_in_blocks          long sums of floats that are not added up in lanes, so that rounding errors stay small
 
 The parts depend on sizes and the target alone, so that a result is the same for any number of threads.
@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tilewright.analysis.iterations import Summed, accumulation, summed_in
+from tilewright.analysis.accesses import accesses
+from tilewright.analysis.iterations import Summed, accumulation, is_spatial, summed_in
 from tilewright.analysis.movement import is_one_piece, moving_accesses, step
 from tilewright.analysis.sizes import FEW
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Mul
+from tilewright.expr.nodes import Const, Mul, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, statements
 from tilewright.loops.nodes import Assert, For, If, LoopKind, Stmt, Store, While
@@ -99,7 +100,7 @@ def is_schedulable(nest: For) -> bool:
 
 
 def prepare_sums(s: Schedule, parts: Sequence[Part]) -> None:
-    """The sums of a program with these parts, begun in blocks of their own, and in the loops that they need."""
+    """The nests of a program in the loops that they need, with these sums in parts, begun in blocks of their own."""
     for part in parts:
         around = loops_around(s.func.body, find_block(s.func, part.block))
         s.sum_in_parts(part.block, around[part.loop].var, part.terms)
@@ -107,15 +108,25 @@ def prepare_sums(s: Schedule, parts: Sequence[Part]) -> None:
     s.join_sums()
     for number, nest in reversed(list(enumerate(nests(s.func)))):
         if isinstance(nest, For) and is_schedulable(nest):
-            s.attempt(_prepare_terms, s, number)
+            s.attempt(join_pieces, s, number)
+            s.attempt(_sum_in_blocks, s, number)
 
 
-def _prepare_terms(s: Schedule, number: int) -> None:
-    """The loops over terms of a nest, by its number, become one where they run over one piece of memory, and long sums
-    that are not contiguous are added up in blocks."""
-    while (pair := next(filter(_is_one_sum, loops_inside(nests(s.func)[number])), None)) is not None:
-        assert isinstance(pair.body, For)
-        s.fuse(pair.var, pair.body.var)
+def join_pieces(s: Schedule, number: int) -> None:
+    """Loops of a nest, by its number, become one where they run over points, or terms, in one piece of memory. An inner
+    loop of a dynamic extent stays by itself: that quotients and remainders by what is dynamic are one place each cannot
+    be proved."""
+    pieces: dict[Stmt, tuple[For, int | None, Var]] = {}
+    for loop in reversed(loops_inside(nests(s.func)[number])):
+        pieces[loop] = loop, loop.size, loop.var
+        if loop.body in pieces:
+            last, size, joined = pieces[loop.body]
+            if size is not None and _is_one_piece(loop, last, size):
+                pieces[loop] = last, None if loop.size is None else size * loop.size, s.fuse(loop.var, joined)
+
+
+def _sum_in_blocks(s: Schedule, number: int) -> None:
+    """Long sums of a nest that are not contiguous are added up in blocks."""
     nest = nests(s.func)[number]
     if not reduces_contiguously(nest):
         for loop in reversed(loops_inside(nest)):
@@ -123,18 +134,15 @@ def _prepare_terms(s: Schedule, number: int) -> None:
                 s.sum_in_blocks(loop.var, SUM_BLOCK)
 
 
-def _is_one_sum(outer: For) -> bool:
-    """Whether a loop and the one inside it count terms of the same sums, and an iteration of the outer one moves as far
-    as all of the inner one."""
-    inner = outer.body
-    if not isinstance(inner, For) or not outer.kind is inner.kind is LoopKind.SERIAL:
+def _is_one_piece(outer: For, inner: For, size: int) -> bool:
+    """Whether two loops count points, or terms of the same sums, and an iteration of the outer one moves as far as all
+    `size` of the loops up to the inner one."""
+    if not outer.kind is inner.kind is LoopKind.SERIAL or inner.begin != Const(0, inner.var.dtype):
         return False
-    size, sums = inner.size, summed_in(inner)
-    if not sums or size is None or inner.begin != Const(0, inner.var.dtype):
-        return False
-    if any(not {outer.var, inner.var} <= summed_loops(s.block) for s in sums):
-        return False
-    return is_one_piece([a for a in moving_accesses(inner) if not a.is_store], outer.var, inner.var, size)
+    sums = summed_in(inner)
+    if sums and all({outer.var, inner.var} <= summed_loops(s.block) for s in sums):
+        return is_one_piece([a for a in moving_accesses(inner) if not a.is_store], outer.var, inner.var, size)
+    return is_spatial(outer) and is_spatial(inner) and is_one_piece(accesses(outer), outer.var, inner.var, size)
 
 
 def _rounds_often(s: Summed) -> bool:

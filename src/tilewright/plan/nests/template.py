@@ -8,8 +8,8 @@ then sums are prepared (plan/nests/sums.py), each nest runs in vectors (plan/nes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import For, Function
@@ -31,13 +31,12 @@ class NestsChoice:
     nests: tuple[Nest, ...]
 
 
-@dataclass
 class Kernel:
-    """A kernel, and the programs on its way to a schedule: prices need the steps that `apply` takes."""
+    """A kernel, and the programs on its way to a schedule, each made once: prices need the steps that `apply` takes."""
 
-    function: Function
-    _prepared: dict[tuple[Part, ...], Schedule] = field(default_factory=dict)
-    _scheduled: dict[NestsChoice, Schedule] = field(default_factory=dict)
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.prepared, self.scheduled = cache(self._prepare), cache(self._schedule)
 
     @cached_property
     def pulled(self) -> Schedule:
@@ -48,19 +47,17 @@ class Kernel:
         s.pull_producers()
         return s
 
-    def prepared(self, parts: tuple[Part, ...]) -> Schedule:
+    def _prepare(self, parts: tuple[Part, ...]) -> Schedule:
         """With these sums in parts, and nests that are ready to be scheduled."""
-        if parts not in self._prepared:
-            self._prepared[parts] = s = self.pulled.copy()
-            prepare_sums(s, parts)
-        return self._prepared[parts]
+        s = self.pulled.copy()
+        prepare_sums(s, parts)
+        return s
 
-    def scheduled(self, choice: NestsChoice) -> Schedule:
+    def _schedule(self, choice: NestsChoice) -> Schedule:
         """With each nest as it is chosen."""
-        if choice not in self._scheduled:
-            self._scheduled[choice] = s = self.prepared(choice.parts).copy()
-            s.merge_loops(*apply_nests(s, choice.nests))
-        return self._scheduled[choice]
+        s = self.prepared(choice.parts).copy()
+        s.merge_loops(*apply_nests(s, choice.nests))
+        return s
 
 
 class Nests(Template[Kernel, NestsChoice]):

@@ -5,11 +5,10 @@
     for j, i: { t = 0; for k: t += x[i, k] * w[k, j]; y[i, j] = f(t) }
               =>      for jo, io: { t[R, V, lanes] = 0; for k: t[r, v, l] += …  (unrolled, vectorized); y[…] = … }
 
-Loops over what lies in one piece of memory become one before. Where the lanes of points lie apart in one array, they
-lie next to each other along another loop: the nest runs in blocks of both, so that a cache line is used up while it is
-near, and several vectors are loaded, or stored, together. Sums run in tiles of R rows and V vectors of accumulators in
-registers, with smaller tiles for what is left over: a vector of w is loaded once for R rows, an element of x once for V
-vectors.
+Where the lanes of points lie apart in one array, they lie next to each other along another loop: the nest runs in
+blocks of both, so that a cache line is used up while it is near, and several vectors are loaded, or stored, together.
+Sums run in tiles of R rows and V vectors of accumulators in registers, with smaller tiles for what is left over: a
+vector of w is loaded once for R rows, an element of x once for V vectors.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from tilewright.analysis.accesses import Access, accesses
+from tilewright.analysis.accesses import Access
 from tilewright.analysis.iterations import accumulation, is_spatial
-from tilewright.analysis.movement import is_one_piece, moving_accesses, step, vector_cost
+from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.intrinsics import BRIEF
@@ -51,12 +50,11 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How loops run in vectors. They become `fused` many, so many neighbours each, and are then known by their numbers.
-    Lanes lie along loop `along`, in `strips`, each for what the one before left over. Of loop `across`, where not None,
-    each strip has `rows` iterations written out, or it runs in blocks of `line` iterations. Reduce loops of at most
-    `turns` iterations are written out. Threads share loop `shared`."""
+    """How loops, known by their numbers, run in vectors. Lanes lie along loop `along`, in `strips`, each for what the
+    one before left over. Of loop `across`, where not None, each strip has `rows` iterations written out, or it runs in
+    blocks of `line` iterations. Reduce loops of at most `turns` iterations are written out. Threads share loop
+    `shared`."""
 
-    fused: tuple[int, ...]
     along: int
     strips: tuple[Strip, ...]
     across: int | None = None
@@ -64,16 +62,6 @@ class Tile:
     line: int = 0
     turns: int = 0
     shared: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Neighbouring loops over what lies in one piece of memory: so many, which together move as the innermost one does,
-    that over `var`, and have `size` iterations; None where that is dynamic."""
-
-    count: int
-    var: Var
-    size: int | None
 
 
 @lru_cache(maxsize=1 << 6)
@@ -89,40 +77,26 @@ def lanes_of(nest: Stmt, target: Target) -> int:
     return max(target.vector_bits // max(widest, dtypes.f32.bits), 2)
 
 
-def pieces_of(loops: Sequence[For]) -> list[Piece]:
-    """The pieces that loops in each other run over, the outermost first. An inner loop of a dynamic extent stays by
-    itself: that quotients and remainders by what is dynamic are one place each cannot be proved."""
-    pieces = [Piece(1, loops[-1].var, loops[-1].size)]
-    for loop in reversed(loops[:-1]):
-        size, inner = loop.size, pieces[0]
-        if inner.size is not None and is_one_piece(accesses(loops[0]), loop.var, inner.var, inner.size):
-            pieces[0] = Piece(inner.count + 1, inner.var, None if size is None else size * inner.size)
-        else:
-            pieces.insert(0, Piece(1, loop.var, size))
-    return pieces
-
-
 def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Tile:
     """How a nest that holds points runs: along the loop that vectorizes cheapest, with the outermost loop of several
     iterations shared by threads; inside a nest of so many `lanes`, where not 0, no loop is shared."""
     loops, body = perfect_nest(nest)
-    pieces, found, inside = pieces_of(loops), moving_accesses(body), lanes > 0
+    found, inside = moving_accesses(body), lanes > 0
     lanes = lanes or lanes_of(nest, target)
-    cheapest = _columns(pieces, found, [], 1, lanes)
-    along = len(pieces) - 1 if cheapest is None else cheapest
-    size, line = pieces[along].size, target.cache(1).line // dtypes.f32.bytes
-    apart = [a for a in found if has(size, lanes) and (step(a, pieces[along].var) or 0) >= SHORTEST_LANES]
-    others = [n for n in reversed(range(len(pieces))) if n != along and has(pieces[n].size, SHORTEST_LANES)]
-    across = next((n for n in others if any(step(a, pieces[n].var) == 1 for a in apart)), None)
+    cheapest = _columns(loops, found, [], 1, lanes)
+    along = len(loops) - 1 if cheapest is None else cheapest
+    size, line = loops[along].size, target.cache(1).line // dtypes.f32.bytes
+    apart = [a for a in found if has(size, lanes) and (step(a, loops[along].var) or 0) >= SHORTEST_LANES]
+    others = [n for n in reversed(range(len(loops))) if n != along and has(loops[n].size, SHORTEST_LANES)]
+    across = next((n for n in others if any(step(a, loops[n].var) == 1 for a in apart)), None)
     strips = _strips(size, 1, lanes, shorter=size is not None)
     tile = Tile(
-        fused=tuple([p.count for p in pieces]),
         along=along,
         strips=strips,
         across=across,
-        line=line if across is not None and has(pieces[across].size, line) else 0,
+        line=line if across is not None and has(loops[across].size, line) else 0,
     )
-    return tile if inside else replace(tile, shared=_shared(pieces, tile))
+    return tile if inside else replace(tile, shared=_shared(loops, tile))
 
 
 def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
@@ -130,36 +104,34 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     around, body = perfect_nest(nest)
     if not around or not isinstance(body, Seq) or not all(map(is_spatial, around)):
         return None
-    pieces = pieces_of(around)
     found = moving_accesses(body)
     summing = {b.body for b in blocks(body) if accumulation(b) is not None}
     inner = [a for a in found if a.statement in summing and not a.is_store]
     depth = prod(max(iterations(loop), 1) for loop in loops_inside(body))
-    along = _columns(pieces, inner, [a for a in found if a.statement not in summing], depth, lanes)
+    along = _columns(around, inner, [a for a in found if a.statement not in summing], depth, lanes)
     if along is None:
         return None
-    columns = pieces[along]
+    columns = around[along]
     if any(a.loops and step(a, columns.var) not in (0, 1) for a in found) and reduces_contiguously(body, lanes):
         return None
-    across = _row_loop(pieces, columns, inner)
+    across = _row_loop(around, columns, inner)
     few = across is not None or (columns.size is None and is_costly(body))
     vectors = _vectors(columns.size, lanes, 2 if few else additions(target))
-    if columns.size is not None and all(piece.size in (0, 1) for piece in pieces if piece is not columns):
+    if columns.size is not None and all(loop.size in (0, 1) for loop in around if loop is not columns):
         # Threads share strips evenly, three for each of two, but each has enough vectors to hide additions.
         while vectors > chains(target) and columns.size < 6 * vectors * lanes:
             vectors //= 2
     registers = (target.vector_registers - 1 - vectors) // vectors
-    rows = 1 if across is None else _row_count(pieces[across].size, min(registers, 2 * additions(target) // vectors))
+    rows = 1 if across is None else _row_count(around[across].size, min(registers, 2 * additions(target) // vectors))
     strips = _strips(columns.size, vectors, lanes, shorter=True)
-    counts, turns = tuple([p.count for p in pieces]), 2 * additions(target) // (rows * vectors)
-    tile = Tile(counts, along, strips, across, rows, turns=turns)
-    return replace(tile, shared=_shared(pieces, tile))
+    tile = Tile(along, strips, across, rows, turns=2 * additions(target) // (rows * vectors))
+    return replace(tile, shared=_shared(around, tile))
 
 
-def _shared(pieces: Sequence[Piece], tile: Tile) -> int | None:
+def _shared(loops: Sequence[For], tile: Tile) -> int | None:
     """The loop that threads share: the outermost of several iterations around tiles, else that over tiles."""
     inner = _inner(tile)
-    around = [n for n, piece in enumerate(pieces) if n not in inner and piece.size != 1]
+    around = [n for n, loop in enumerate(loops) if n not in inner and loop.size != 1]
     return next(iter(around), inner[0] if tile.strips else None)
 
 
@@ -169,14 +141,14 @@ def _inner(tile: Tile) -> list[int]:
     return [n for n in both if n is not None]
 
 
-def _columns(pieces: Sequence[Piece], inner: list[Access], outer: list[Access], depth: int, lanes: int) -> int | None:
+def _columns(loops: Sequence[For], inner: list[Access], outer: list[Access], depth: int, lanes: int) -> int | None:
     """The number of the loop that vectorizes cheapest, the innermost of equals, where the inner accesses come `depth`
     times for each outer one; None where that is as dear as none."""
     costs: dict[int, float] = {}
-    for n in reversed(range(len(pieces))):
-        if has(pieces[n].size, lanes):
-            cost = vector_cost(inner, pieces[n].var, lanes) + vector_cost(outer, pieces[n].var, lanes) / depth
-            costs[n] = cost * _waste(pieces[n].size, lanes)
+    for n in reversed(range(len(loops))):
+        if has(loops[n].size, lanes):
+            cost = vector_cost(inner, loops[n].var, lanes) + vector_cost(outer, loops[n].var, lanes) / depth
+            costs[n] = cost * _waste(loops[n].size, lanes)
     best = min(costs, key=costs.__getitem__, default=None)
     return None if best is None or costs[best] >= lanes * len(inner) else best
 
@@ -190,11 +162,11 @@ def _waste(size: int | None, lanes: int) -> float:
     return (whole + half + single) * lanes / size
 
 
-def _row_loop(pieces: Sequence[Piece], columns: Piece, inner: list[Access]) -> int | None:
+def _row_loop(loops: Sequence[For], columns: For, inner: list[Access]) -> int | None:
     """The loop along which most vectors are reused; the innermost of equals."""
     vectors = [a for a in inner if step(a, columns.var) == 1]
-    others = [n for n in reversed(range(len(pieces))) if pieces[n] is not columns and pieces[n].size not in (0, 1)]
-    reuse = {n: sum(step(a, pieces[n].var) == 0 for a in vectors) for n in others}
+    others = [n for n in reversed(range(len(loops))) if loops[n] is not columns and loops[n].size not in (0, 1)]
+    reuse = {n: sum(step(a, loops[n].var) == 0 for a in vectors) for n in others}
     return max((n for n in others if reuse[n]), key=reuse.__getitem__, default=None)
 
 
@@ -238,7 +210,7 @@ def _strips(size: int | None, vectors: int, lanes: int, *, shorter: bool) -> tup
 
 def apply_tile(s: Schedule, nest: For, chosen: Tile) -> Var | None:
     """The steps of a choice. Returns the outermost loop, where that holds all of the nest."""
-    loops = _fuse_pieces(s, nest, chosen.fused)
+    loops = [loop.var for loop in perfect_nest(nest)[0]]
     inner = [loops[n] for n in _inner(chosen)]
     around = [v for v in loops if v not in inner]
     if [*around, *inner] != loops:
@@ -252,18 +224,6 @@ def apply_tile(s: Schedule, nest: For, chosen: Tile) -> Var | None:
     if shared in inner and find_loop(s.func, made[0]).kind is LoopKind.SERIAL:
         s.parallel(made[0])
     return around[0] if around else made[0] if len(made) == 1 else None
-
-
-def _fuse_pieces(s: Schedule, nest: For, counts: Sequence[int]) -> list[Var]:
-    """The loops of a nest after neighbours became one, so many each."""
-    loops = [loop.var for loop in perfect_nest(nest)[0]]
-    made: list[Var] = []
-    for count in counts:
-        piece, loops = loops[:count], loops[count:]
-        while len(piece) > 1:
-            piece[-2:] = [s.fuse(*piece[-2:])]
-        made += piece
-    return made
 
 
 def _in_blocks(s: Schedule, loops: Sequence[Var], chosen: Tile) -> list[Var]:

@@ -75,17 +75,12 @@ def tile_registers(target: Target) -> int:
     return target.vector_registers - (0 if target.has_fma else 1)
 
 
-def terms_of(instruction: str) -> int:
-    """Products that an instruction of the table adds to a lane at a time; 1 of multiply-adds ("")."""
-    return INSTRUCTIONS[instruction].registers[0].shape[-1] if instruction else 1
-
-
 @dataclass(frozen=True, slots=True)
 class Sums:
     """`batch` products of `rows` x `terms` by `terms` x `columns`, the columns along vectors.
 
     bits           of a lane that sums up
-    instruction    a row of target.instructions that adds several products to a lane; "" for multiply-adds
+    dot            how products of narrow numbers are added up; None for multiply-adds
     panel          the level of cache, 1 the nearest, that tiles of rows read a panel of columns from; beyond the last
                    one is memory
     first          the level that the first of these tiles reads it from; 0 where that is the same
@@ -98,7 +93,8 @@ class Sums:
     brought        bytes that come from `elements` for each element: 0 for as many as it has, more where the rest of its
                    line is gone before it is read
     held           bytes of a vector's part that one sum meets: 0 for as many as the sum has
-    converted      cycles in which each vector, as it is loaded, and each element, beside the products, is widened
+    converted      cycles in which each vector, as it is loaded, and each element, beside the products, is widened, if
+                   not by `dot`
     integers       whether a product and the addition to its sum are instructions of their own
     """
 
@@ -107,7 +103,7 @@ class Sums:
     terms: int
     batch: int = 1
     bits: int = 32
-    instruction: str = ""
+    dot: Dot | None = None
     panel: int = 2
     first: int = 0
     elements: int = 2
@@ -122,31 +118,27 @@ class Sums:
 
     def lanes(self, target: Target) -> int:
         """Sums in a vector."""
-        if self.instruction:
-            return INSTRUCTIONS[self.instruction].accumulator.lanes
+        if self.dot is not None and self.dot.instruction:
+            return self.dot.lanes
         return max(target.vector_bits // self.bits, 1)
-
-    @property
-    def depth(self) -> int:
-        """Products that are added to a lane at a time."""
-        return terms_of(self.instruction)
 
     @property
     def steps(self) -> int:
         """How often terms are taken."""
-        return -(-self.terms // self.depth)
+        return -(-self.terms // self.dot.depth) if self.dot is not None else self.terms
 
 
 def tiles(
-    sums: Sums, target: Target, most_rows: int = 0, most_vectors: int = 0, registers: int = 0
+    sums: Sums, target: Target, most_rows: int = 0, most_vectors: int = 0, *, spread: bool = False
 ) -> list[RegisterTile]:
     """The tiles that fit: accumulators, the vectors of a term and a broadcast element in registers, none with a vector
     beyond the last column altogether. Where vectors are used by one row only, they are operands in memory. A row of as
     many vectors as multiply-adds are under way at a time waits for none of them: none is wider. At most so many rows
-    and vectors and in so many registers, where these are not 0."""
+    and vectors, where these are not 0; in half of the registers, where vectors are put together from `spread` ones."""
     core, lanes = target.core, sums.lanes(target)
     widest = min(max(round(core.fma_latency / core.fma_cycles), 1), -(-max(sums.columns, 1) // lanes))
-    highest, most = tallest(target), registers or tile_registers(target)
+    registers = tile_registers(target) if sums.dot is None else sums.dot.registers(target)
+    highest, most = tallest(target), registers // (2 if spread else 1)
     return [
         RegisterTile(rows, vectors, lanes)
         for vectors in range(1, min(widest, most_vectors or widest) + 1)
@@ -161,11 +153,6 @@ def best(sums: Sums, target: Target) -> RegisterTile:
     return min(tiles(sums, target), key=lambda t: (cycles(sums, t, target), -t.rows * t.vectors))
 
 
-def seconds(sums: Sums, tile: RegisterTile, target: Target) -> float:
-    """What one core takes, the start of a kernel not counted."""
-    return cycles(sums, tile, target) / target.core.hertz
-
-
 def least_cycles(sums: Sums, target: Target) -> float:
     """Cycles in the best tile."""
     return cycles(sums, best(sums, target), target)
@@ -173,7 +160,7 @@ def least_cycles(sums: Sums, target: Target) -> float:
 
 def least_seconds(sums: Sums, target: Target) -> float:
     """Seconds in the best tile."""
-    return seconds(sums, best(sums, target), target)
+    return least_cycles(sums, target) / target.core.hertz
 
 
 def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
@@ -213,27 +200,29 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     across = 1.0 if sums.aligned else 1 + min(width / line, 1.0)  # lines that a vector lies in
     loads = v * (core.load_cycles * streaming) * across * sums.parts * sums.stride
     loads += r * (core.broadcast_cycles * streaming)
+    vector, element = sums.converted if sums.dot is None else sums.dot.converted(target)
     work = max(
-        r * (v * _multiply_cycles(sums, target) + sums.converted[1]) + v * (sums.parts - 1) * core.add_beside_cycles,
-        loads + v * ((sums.stride - 1) * core.shuffle2_cycles + sums.converted[0]),
+        r * (v * _multiply_cycles(sums, target) + element) + v * (sums.parts - 1) * core.add_beside_cycles,
+        loads + v * ((sums.stride - 1) * core.shuffle2_cycles + vector),
         core.fma_latency,
     )
     brought = 0.0
     if sums.panel > 1:
         streamed = byte_cycles(sums.panel, target)
-        held = sums.held or sums.bits / 8
+        held = sums.held or (sums.bits / 8 if sums.dot is None else sums.dot.vector_bytes)
         brought += v * tile.lanes * held * across * sums.parts * sums.stride * streamed
         if sums.scattered:
             brought += max(apart_cycles(sums.panel, target) - line * streamed, 0.0)
     if sums.elements > 1:
-        brought += r * (sums.brought or sums.bits / 8) * byte_cycles(sums.elements, target)
+        each = sums.brought or (sums.bits / 8 if sums.dot is None else sums.dot.element_bytes)
+        brought += r * each * byte_cycles(sums.elements, target)
     return max(work, brought) + core.unhidden * min(brought, work)
 
 
 def _multiply_cycles(sums: Sums, target: Target) -> float:
     """Cycles of a vector of products, added to their sums; products of 32-bit integers are two steps."""
-    if sums.instruction:
-        return product_cycles(sums.instruction, target)
+    if sums.dot is not None and sums.dot.instruction:
+        return product_cycles(sums.dot.instruction, target)
     core = target.core
     return 2 * core.fma_cycles + core.add_cycles if sums.integers else core.fma_cycles
 
@@ -263,7 +252,7 @@ class Dot:
     @property
     def depth(self) -> int:
         """The products that are added to a lane at a time."""
-        return terms_of(self.instruction)
+        return INSTRUCTIONS[self.instruction].registers[0].shape[-1] if self.instruction else 1
 
     @property
     def element_bytes(self) -> int:
@@ -316,16 +305,8 @@ def pairs_of(target: Target) -> Dot | None:
 @lru_cache(maxsize=1 << 8)
 def dot_cycles(dot: Dot, target: Target) -> float:
     """Cycles of a product in the best tile of many, of vectors that come from the third cache."""
-    sums = Sums(
-        *(0, 1 << 16, 1),
-        instruction=dot.instruction,
-        panel=3,
-        brought=dot.element_bytes,
-        held=dot.vector_bytes,
-        converted=dot.converted(target),
-    )
-    fitting = tiles(sums, target, registers=dot.registers(target))
-    return min(term_cycles(sums, t, target) / (t.rows * t.columns * dot.depth) for t in fitting)
+    sums = Sums(0, 1 << 16, 1, dot=dot, panel=3)
+    return min(term_cycles(sums, t, target) / (t.rows * t.columns * dot.depth) for t in tiles(sums, target))
 
 
 def _able(element: DType, vector: DType, sums: DType, target: Target) -> Iterator[Dot]:

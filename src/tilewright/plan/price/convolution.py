@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.work import Work
-from tilewright.plan.price.contraction import Sums, least_cycles
+from tilewright.plan.price.contraction import Dot, Sums, least_cycles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.transfer import memory, read_seconds
 from tilewright.target import Target
@@ -52,11 +52,11 @@ def direct_seconds(c: Sizes, target: Target) -> float:
     return max(found / target.core.hertz, filter_seconds(f32.bytes * c.terms, c, target))
 
 
-def dot_seconds(c: Sizes, instruction: str, target: Target) -> float:
+def dot_seconds(c: Sizes, dot: Dot, target: Target) -> float:
     """The time by an instruction that adds up several products: those, its result transposed back, its image with the
     terms of an instruction side by side."""
     lanes, woven = target.lanes(f32), c.rows * c.width * c.stride * c.inputs
-    sums = Sums(c.width, c.outputs, c.terms, batch=c.rows, instruction=instruction)
+    sums = Sums(c.width, c.outputs, c.terms, batch=c.rows, dot=dot)
     moved = transpose_cycles(c.rows * c.width * c.outputs, lanes, target)
     moved += copy_cycles(woven, lanes, target, Work(shuffles=1), aligned=True)
     return max((least_cycles(sums, target) + moved) / target.core.hertz, filter_seconds(2 * c.terms, c, target))

@@ -115,7 +115,7 @@ class CostModel:
         lanes = max(self.target.vector_bits // bits, 1)
         if isinstance(node.attrs, ContractAttributes):
             return self._products(node, bits, lanes) / self.target.core.hertz
-        work = node.op.work(tuple([v.type for v in node.inputs]), node.attrs)
+        work = node.op.estimate(tuple([v.type for v in node.inputs]), node.attrs)
         return self._points(node) * vector_cycles(work, self.target, lanes) / lanes / self.target.core.hertz
 
     def _count_points(self, node: Node) -> int:
@@ -132,9 +132,9 @@ class CostModel:
         if found is None or (found.sums.rows == 1 and found.sums.batch > found.sums.columns):
             terms = math.prod(map(self.flow.extent, maps_of(node).extents))
             return terms / lanes * max(core.fma_cycles, len(node.inputs) * core.load_cycles)
-        pairs = pairs_of(self.target) if all(v.type.dtype is bf16 for v in node.inputs) else None
-        instruction = pairs.instruction if pairs is not None and node.outputs[0].type.dtype is f32 else ""
-        return least_cycles(replace(found.sums, bits=bits, instruction=instruction), self.target)
+        in_pairs = all(v.type.dtype is bf16 for v in node.inputs) and node.outputs[0].type.dtype is f32
+        pairs = pairs_of(self.target) if in_pairs else None
+        return least_cycles(replace(found.sums, bits=bits, dot=pairs), self.target)
 
     def product(self, node: Node) -> Product | None:
         """A contraction as a product; None unless it sums over products of two operands, and the last axis of its

@@ -7,8 +7,6 @@ Of a working set that is used again, caches keep a part (`kept`, `fits`), which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilewright.target import Target
 from tilewright.target.host import Cache
 
@@ -48,20 +46,20 @@ def memory(target: Target) -> int:
 def reread_seconds(size: float, within: float, target: Target) -> float:
     """Seconds in which a core reads so many bytes of a working set of `within` bytes again, which all cores share: each
     cache delivers the part that it kept."""
-    return _again(size, within, target, (*target.peaks.cache_gbs, target.peaks.memory_gbs))
+    return _again(size, within, target, stores=False)
 
 
 def rewrite_seconds(size: float, within: float, target: Target) -> float:
     """Seconds in which a core writes over them."""
-    return _again(size, within, target, (*target.peaks.store_gbs, target.peaks.memory_store_gbs))
+    return _again(size, within, target, stores=True)
 
 
-def _again(size: float, within: float, target: Target, rates: Sequence[float]) -> float:
-    seconds, left = 0.0, size
-    for cache, rate in zip(target.caches, rates, strict=False):
+def _again(size: float, within: float, target: Target, *, stores: bool) -> float:
+    cycles, left = 0.0, size
+    for cache in target.caches:
         found = left * kept(within, cache)
-        seconds, left = seconds + found / (rate * 1e9), left - found
-    return seconds + left / (rates[-1] * 1e9)
+        cycles, left = cycles + found * byte_cycles(cache.level, target, stores=stores), left - found
+    return (cycles + left * byte_cycles(memory(target), target, stores=stores)) / target.core.hertz
 
 
 def read_seconds(size: float, level: int, target: Target) -> float:
@@ -69,17 +67,17 @@ def read_seconds(size: float, level: int, target: Target) -> float:
     return size * byte_cycles(level, target) / target.core.hertz
 
 
-def byte_cycles(level: int, target: Target) -> float:
-    """Cycles for a byte that streams from a level."""
-    rates: Sequence[float] = (*target.peaks.cache_gbs, target.peaks.memory_gbs)
+def byte_cycles(level: int, target: Target, *, stores: bool = False) -> float:
+    """Cycles for a byte that streams from a level, or is stored there."""
+    peaks = target.peaks
+    caches, far = (peaks.store_gbs, peaks.memory_store_gbs) if stores else (peaks.cache_gbs, peaks.memory_gbs)
+    rates = (*caches, far)
     return target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)
 
 
 def move_cycles(size: float, source: int, level: int, target: Target) -> float:
     """Cycles to read so many bytes from one level and to write them to another."""
-    rates: Sequence[float] = (*target.peaks.store_gbs, target.peaks.memory_store_gbs)
-    writing = target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)
-    return size * (byte_cycles(source, target) + writing)
+    return size * (byte_cycles(source, target) + byte_cycles(level, target, stores=True))
 
 
 def wait_cycles(level: int, target: Target) -> float:

@@ -38,7 +38,7 @@ def choose_rounded(node: Node, model: CostModel) -> tuple[int, ...]:
     if convolution is None or not fits(convolution, dot):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
-    pairs = dot_seconds(convolution, dot.instruction, model.target) + rounding_seconds(image, model)
+    pairs = dot_seconds(convolution, dot, model.target) + rounding_seconds(image, model)
     return (0, 1) if pays(direct_seconds(convolution, model.target), pairs) else ()
 
 
@@ -101,7 +101,7 @@ def _multiplies_better(node: Node, found: Product, dot: Dot, model: CostModel) -
     read = sum(model.transfer(v) for v in node.inputs if v in flow.constants)
     rounding = sum(rounding_seconds(flow.elements(v), model) for v in node.inputs if v not in flow.constants)
     plain = least_seconds(found.sums, target)
-    pairs = least_seconds(replace(found.sums, instruction=dot.instruction), target)
+    pairs = least_seconds(replace(found.sums, dot=dot), target)
     if vector not in flow.constants:
         woven = copy_cycles(flow.elements(vector), target.lanes(f32), target, Work(shuffles=1), aligned=True)
         pairs += woven / target.core.hertz

@@ -24,7 +24,8 @@ import numpy as np
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Var
 from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms, rows_at_once
-from tilewright.plan.price.contraction import MARGIN, Sums, least_seconds
+from tilewright.plan.price import contraction
+from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.transfer import kept, memory, read_seconds
 from tilewright.plan.rewrite.winograd import longest_chain
 from tilewright.plan.transforms.strassen import Halves, transform_seconds
@@ -46,7 +47,7 @@ def pays(sums: Sums, target: Target, stored: bool) -> bool:
     are stored."""
     if min(sums.rows, sums.terms, sums.columns) < 2 * target.lanes(f32):
         return False
-    return least_seconds(sums, target) >= MARGIN * halved_seconds(sums, target, stored)
+    return contraction.pays(least_seconds(sums, target), halved_seconds(sums, target, stored))
 
 
 def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:

@@ -25,14 +25,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from tilewright.expr.dtypes import DType, bf16, f32
+from tilewright.expr.dtypes import bf16, f32
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
 from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
-from tilewright.plan.price.contraction import MARGIN, Dot, Sums, least_seconds
+from tilewright.plan.price.contraction import MARGIN, Dot, Sums, least_seconds, pays
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, filter_seconds
 from tilewright.plan.rewrite.precision import fits
 from tilewright.plan.transforms.winograd import Tiling, transform_seconds
@@ -55,9 +54,9 @@ def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | No
     products of bf16 `pairs`, factors may be rounded: those of tiles, or those of the direct convolution."""
     limit = direct_seconds(sizes, target)
     if pairs is not None and fits(sizes, pairs):
-        limit = min(limit, dot_seconds(sizes, pairs.instruction, target))
+        limit = min(limit, dot_seconds(sizes, pairs, target))
     found = {tiles: tile_seconds(sizes, tiles, pairs, target) for tiles in candidates(sizes, pairs)}
-    fast = [tiles for tiles in found if found[tiles] * MARGIN < limit]
+    fast = [tiles for tiles in found if pays(limit, found[tiles])]
     fast.sort(key=lambda tiles: found[tiles] * (MARGIN if tiles.depth > 1 else 1))
     return next((tiles for tiles in fast if is_accurate(filters, tiles, sizes.stride)), None)
 
@@ -80,8 +79,7 @@ def is_accurate(filters: Filters, tiles: Tiles, stride: int) -> bool:
 
 def error_bound(filters: Filters, tiles: Tiles, stride: int = 1) -> float:
     """The largest error of an output, relative to the sum of |w| times the largest |x|; infinite where filters are."""
-    half = _roundoff(bf16)
-    of_factors = 0.0 if tiles.depth == 1 else 2 * half + half * half
+    of_factors = 0.0 if tiles.depth == 1 else 2 * 2.0**-8 + 2.0**-16
     of_sums = 2.0**-24 * (np.sqrt(filters.shape[1]) + _roundings(tiles.size, stride))
     return float(of_factors + of_sums) * growth(filters, tiles.size, stride)
 
@@ -91,11 +89,6 @@ def _roundings(size: int, stride: int) -> int:
     elements = [Var(f"d{n}", f32, None) for n in range(edge_of(size, stride))]
     image, result = (terms(size, stride, elements) for terms in (input_terms, output_terms))
     return 2 * (longest_chain(image) + WINDOW - 1 + longest_chain(result))
-
-
-def _roundoff(dtype: DType) -> float:
-    """The unit roundoff of a type: the largest relative error of rounding to it."""
-    return float(ml_dtypes.finfo(dtype.numpy).eps) / 2
 
 
 def growth(filters: Filters, size: int, stride: int = 1) -> float:
@@ -117,9 +110,9 @@ def growth(filters: Filters, size: int, stride: int = 1) -> float:
 def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) -> float:
     """Seconds with these tiles: two kernels of transforms and one of products."""
     bytes_each = bf16.bytes if tiles.depth > 1 else f32.bytes
-    instruction = pairs.instruction if tiles.depth > 1 and pairs is not None else ""
     products, (rows, columns) = edge_of(tiles.size, sizes.stride) ** 2, sizes.tiles(tiles.size)
-    sums = Sums(sizes.images * rows * columns, sizes.outputs, sizes.inputs, products, instruction=instruction)
+    dot = pairs if tiles.depth > 1 else None
+    sums = Sums(sizes.images * rows * columns, sizes.outputs, sizes.inputs, products, dot=dot)
     filters = filter_seconds(bytes_each * products * sizes.inputs, sizes, target)
     tiling = Tiling(tiles.size, sizes.stride, sizes.images, sizes.inputs, rows, columns, bytes_each)
     behind = replace(tiling, channels=sizes.outputs, bytes=f32.bytes, beside=tiling.products)

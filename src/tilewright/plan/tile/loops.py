@@ -24,9 +24,9 @@ from tilewright.schedule.schedule import Schedule
 MANY = 8
 """Iterations that several threads can share evenly."""
 
-MOST_WRITTEN_OUT = 120
-"""The most multiply-adds of the kernel of a window and of terms that an inner loop is written out to: what compiling is
-worth is no rate of a core."""
+WRITTEN_OUT = 128
+"""The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
+save, which is no rate of a core."""
 
 
 def loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
@@ -133,7 +133,7 @@ def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some:
         count = find_loop(s.func, loop).size
         if count is None:
             return
-        if n == 0 or size * count > MOST_WRITTEN_OUT:
+        if n == 0 or size * count > WRITTEN_OUT:
             most = some * tile.rows * tile.vectors // size
             few = next((m for m in range(most, 1, -1) if count % m == 0 and count > m), None)
             if few is not None:

@@ -29,9 +29,8 @@ from math import isqrt
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.price.transfer import byte_cycles
-from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
+from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, extent, inside, loop_of
 from tilewright.plan.window.family import (
-    WRITTEN_OUT,
     Tile,
     WindowTemplate,
     edges_alone,

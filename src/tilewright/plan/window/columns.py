@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tilewright.analysis.sizes import known
 from tilewright.plan.facts.windows import Windows
+from tilewright.plan.tile.loops import WRITTEN_OUT
 from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic
 from tilewright.plan.window.family import (
-    WRITTEN_OUT,
     Tile,
     WindowTemplate,
     copied_cycles,

@@ -36,10 +36,6 @@ from tilewright.schedule.step import Refused
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-WRITTEN_OUT = 128
-"""The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
-save."""
-
 Layout = Callable[[list[str]], Sequence[str]]
 """The dimensions of a layout, in terms of the names of a buffer's dimensions."""
 

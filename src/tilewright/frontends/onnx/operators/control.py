@@ -1,5 +1,5 @@
-"""Control flow: branches, decided while the model is read or while the program runs; loops as scans, or unrolled where
-each step is different."""
+"""Control flow: branches, decided while the model is read or while the program runs; loops as scans, as loops that end
+by a condition or whose steps differ in size, or unrolled where they are few or differ in more."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, Expr
 from tilewright.frontends.build.choice import Choice
+from tilewright.frontends.build.loop import Results, inside
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
+from tilewright.frontends.onnx.operators.ending import Ending
 from tilewright.frontends.onnx.operators.repeat import names_used, scan_graph, truth
 from tilewright.frontends.onnx.registry import Ints, handles
 
@@ -45,10 +47,17 @@ def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: Grap
                 "the branches of an If with a condition from data must give tensors of the same element type and rank,"
                 f" not {x.dtype} of {x.rank} dimensions and {y.dtype} of {y.rank}"
             )
-    if choice.is_plain() and all(x.shape == y.shape for x, y in zip(*results, strict=True)):
+    few = choice.is_plain() and not any(map(_has_graphs, (then_branch, else_branch)))
+    if few and all(x.shape == y.shape for x, y in zip(*results, strict=True)):
         inline = [b.model.body(graph, []) for graph in (then_branch, else_branch)]
         return tuple(b.select(b.reshape(cond, ()), x, y) for x, y in zip(*inline, strict=True))
     return tuple(choice.finish(*results))
+
+
+def _has_graphs(graph: GraphProto) -> bool:
+    """Whether some node of a graph has sub-graphs. Branches of branches are read once: read a second time, to compute
+    both, each level would double what is read."""
+    return any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute)
 
 
 def _branch(b: OnnxEmit, graph: GraphProto, emit: OnnxEmit, choice: Choice[OnnxEmit]) -> list[Tensor]:
@@ -62,35 +71,64 @@ def loop(
     b: OnnxEmit, trips: Tensor | None = None, cond: Tensor | None = None, *initial: Tensor, body: GraphProto
 ) -> tuple[Tensor, ...]:
     """The body repeated; its first output says whether to go on, the next are carried, the others are stacked."""
-    most = None
-    if trips is not None:
-        counts = b.integers(trips, "the trip count")
-        if counts is None:
-            raise Unsupported("a Loop whose trip count comes from data is not supported")
-        most = counts[0]
+    if len(body.output) < 1 + len(initial):
+        raise b.error(f"the body of a Loop with {len(initial)} states has {len(body.output)} outputs")
+    most = None if trips is None else b.size(trips, "the trip count")
+    go = _condition(b, True) if cond is None else cond
+    count = int(most.value) if isinstance(most, Const) and truth(go) is not None else None
+    ending, drawn = Ending(b, body, go, initial, most, _inputs_of_step, conditional=True), b.model.draws
+    counted = truth(go) and count is not None and FEW_STEPS < count <= MOST_SCANNED
+    whole = _as_scan(b, body, count, initial) if counted and ending.changing.never and count is not None else None
+    if whole is not None:
+        return *whole[0], *whole[1]
+    turn = ending.read()
+    if count is not None and (turn is None or count <= FEW_STEPS) and count <= MOST_STEPS:
+        is_told = turn is None or turn.is_told_by_step()
+        if is_told and (count > 0 or len(body.output) == 1 + len(initial)):
+            b.graph.forget(ending.known)
+            b.model.draws = drawn
+            return _unrolled(b, body, count if truth(go) else 0, initial)
+    if turn is None:
+        raise ending.report()
+    if counted and truth(turn.proceed) and count is not None:
+        own, after, b.model.draws = set(b.graph.bodies) - ending.known, b.model.draws, drawn
+        whole = _as_scan(b, body, count, initial)
+        if whole is not None:
+            b.graph.forget(set(b.graph.bodies) - own)
+            ending.changing.never = True
+            return *whole[0], *whole[1]
+        b.model.draws = after
+    states, stacks = turn.finish()
+    return *states, *stacks
+
+
+def _as_scan(b: OnnxEmit, body: GraphProto, count: int, initial: Sequence[Tensor]) -> Results | None:
+    """A Loop of so many steps as a scan, where it can be one."""
+    stacked = [False] * (len(body.output) - 1 - len(initial))
+    return scan_graph(b, body, count, initial, [b.iota([count], 0)], [False], stacked, [_condition(b, True)])
+
+
+def _inputs_of_step(b: OnnxEmit, step: Expr, states: Sequence[Tensor]) -> list[Tensor]:
+    """What the body of a Loop takes: the number of the step, the condition, which holds, and the states."""
+    return [b.of_size(step), _condition(b, True), *states]
+
+
+def _unrolled(b: OnnxEmit, body: GraphProto, most: int, initial: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The results of a loop of few steps, each of which says while it is read whether there is another."""
     carried, steps = list(initial), 0
     stacks: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(initial))]
-    going, drawn = True if cond is None else truth(cond), b.model.draws
-    if going and most is not None and FEW_STEPS < most <= MOST_SCANNED:
-        whole = scan_graph(
-            b, body, most, initial, [b.iota([most], 0)], [False], [False] * len(stacks), [_condition(b, True)]
-        )
-        if whole is not None:
-            return *whole[0], *whole[1]
-    while going and (most is None or steps < most):
-        if steps >= MOST_STEPS:
-            raise Unsupported(f"a Loop of more than {MOST_STEPS} steps is not supported")
+    going, drawn = most > 0, b.model.draws
+    while going and steps < most:
         with b.repeated(steps, drawn):
             proceed, *rest = b.model.body(body, [b.scalar(steps, dtypes.i64), _condition(b, True), *carried])
         carried = rest[: len(carried)]
         for stack, tensor in zip(stacks, rest[len(carried) :], strict=True):
             stack.append(b.unsqueeze(tensor, [0]))
         steps += 1
-        going = truth(proceed)
-    if going is None:
-        raise Unsupported("a Loop whose condition comes from data is not supported")
-    if not steps and stacks:
-        raise Unsupported("a Loop without a step has outputs of unknown type")
+        known = truth(proceed)
+        if known is None:
+            raise Unsupported("a Loop whose steps differ in their types must end after a number of steps that is known")
+        going = known
     return *carried, *(b.concat(stack, 0) for stack in stacks)
 
 
@@ -118,15 +156,17 @@ def scan(
     back = scan_input_directions or (0,) * len(sequences)
     into, ways = scan_output_axes or (0,) * outputs, scan_output_directions or (0,) * outputs
     steps = sequences[0].shape[axes[0]]
+    turned = [bool(w) for w in ways]
+    whole, leading = None, []
     if not isinstance(steps, Const) or steps.value > FEW_STEPS:
-        leading = []
         for x, axis in zip(sequences, axes, strict=True):
             b.require_equal(x.shape[axis], steps, "the sequences of a Scan have {0} and {1} steps")
             front = b.transpose(x, _first(axis, x.rank))
             leading.append(b.reshape(front, [steps, *front.shape[1:]]))
-        whole = scan_graph(b, body, steps, states, leading, [bool(w) for w in back], [bool(w) for w in ways])
-        if whole is not None:
-            return *whole[0], *(_moved(b, x, axis) for x, axis in zip(whole[1], into, strict=True))
+        whole = scan_graph(b, body, steps, states, leading, [bool(w) for w in back], turned)
+        whole = whole or _varying(b, body, steps, states, leading, [bool(w) for w in back], turned)
+    if whole is not None:
+        return *whole[0], *(_moved(b, x, axis) for x, axis in zip(whole[1], into, strict=True))
     states, stacks = _scanned(b, body, states, sequences, axes, back, outputs)
     results = []
     for stack, axis, reverse in zip(stacks, into, ways, strict=True):
@@ -134,6 +174,35 @@ def scan(
         parts = [b.unsqueeze(t, [along]) for t in (reversed(stack) if reverse else stack)]
         results.append(b.concat(parts, along))
     return *states, *results
+
+
+def _varying(
+    b: OnnxEmit,
+    body: GraphProto,
+    steps: Expr,
+    states: Sequence[Tensor],
+    sequences: Sequence[Tensor],
+    back: Sequence[bool],
+    ways: Sequence[bool],
+) -> Results | None:
+    """A scan whose steps differ in size, as a loop that takes a slice of each sequence; None where it cannot be read,
+    and a fixed number of steps may be unrolled, or says why."""
+
+    def inputs(inner: OnnxEmit, step: Expr, held: Sequence[Tensor]) -> list[Tensor]:
+        places = [steps - 1 - step if reverse else step for reverse in back]
+        return [*held, *(inner.pick(inside(inner, x), 0, at) for x, at in zip(sequences, places, strict=True))]
+
+    ending = Ending(b, body, _condition(b, True), states, steps, inputs, conditional=False)
+    turn = ending.read()
+    if turn is None:
+        if isinstance(steps, Const) and steps.value <= MOST_STEPS:
+            return None
+        raise ending.report()
+    last, stacks = turn.finish()
+    for n, (x, reverse) in enumerate(zip(stacks, ways, strict=True)):
+        b.require_equal(x.shape[0], steps, "a Scan made {0} steps and not {1}")
+        stacks[n] = b.flip(b.reshape(x, [steps, *x.shape[1:]]), [0]) if reverse else b.reshape(x, [steps, *x.shape[1:]])
+    return last, stacks
 
 
 def _first(axis: int, rank: int) -> list[int]:

@@ -91,6 +91,31 @@ def fused_conv(
     return _activated(b, result if added is None else result + added, activation, activation_params)
 
 
+@handles("NhwcConv", domain=MICROSOFT)
+def nhwc_conv(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """The convolution of x [batch, space, channel] with w [output channel, window, channel of a group]."""
+    if x.rank < 3 or w.rank != x.rank:
+        raise b.error(f"input and weights have {x.rank} and {w.rank} dimensions; both need a space and channels")
+    first = [0, x.rank - 1, *range(1, x.rank - 1)]
+    y = conv(
+        b, b.transpose(x, first), b.transpose(w, first), bias, auto_pad=auto_pad, dilations=dilations, group=group,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    return b.transpose(y, [0, *range(2, x.rank), 1])
+
+
 @handles("FusedGemm", domain=MICROSOFT)
 def fused_gemm(
     b: Emit,

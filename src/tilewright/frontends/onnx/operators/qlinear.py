@@ -4,6 +4,9 @@ a few bits."""
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
@@ -19,6 +22,8 @@ from tilewright.frontends.onnx.operators.quantization import (
     saturated,
 )
 from tilewright.frontends.onnx.registry import MICROSOFT, Ints, handles
+
+Array = np.ndarray[Any, Any]
 
 
 def _wide(b: Emit, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
@@ -201,6 +206,16 @@ def matmul_n_bits(
     if bits not in (2, 4, 8) or places is not None or weight_prepacked:
         raise Unsupported("MatMulNBits of 2, 4 or 8 bits in plain order is supported")
     blocks = math.ceil(K / block_size)
+    letters = "abcdefgh"[: x.rank - 1]
+    codes = _codes(y, (N, blocks * block_size), bits)
+    points = _constant_zeros(zeros, (N, blocks), bits)
+    if codes is not None and points is not None:
+        factors = None if scales.array is None else scales.array.reshape(N, blocks)
+        spread = b.reshape(scales, (N, blocks)) if factors is None else b.of_array(factors, scales.name)
+        parameters = (b.of_array(codes, y.name), b.cast(spread, x.dtype), b.of_array(points, "zeros"))
+        weights = b.narrow(b.op("dequantize", *parameters, axis=1, block=block_size), 1, 0, K)
+        result = b.contract(f"{letters}k,nk->{letters}n", x, weights)
+        return result if bias is None else result + bias
     whole = _unpacked(b, b.reshape(y, (N, blocks, block_size * bits // 8)), bits)
     if zeros is None:
         centred = b.cast(whole, x.dtype) - float(1 << (bits - 1))
@@ -214,6 +229,25 @@ def matmul_n_bits(
     letters = "abcdefgh"[: x.rank - 1]
     result = b.contract(f"{letters}k,nk->{letters}n", x, weights)
     return result if bias is None else result + bias
+
+
+def _codes(packed: Tensor, shape: tuple[int, int], bits: int) -> Array | None:
+    """The numbers in the bytes of a constant, of the narrow type of so many bits; None where it is none."""
+    if packed.array is None or packed.dtype is not dtypes.u8:
+        return None
+    raw = packed.array.reshape(shape[0], -1)
+    codes = np.stack([raw >> place & ((1 << bits) - 1) for place in range(0, 8, bits)], -1).reshape(shape[0], -1)
+    return np.ascontiguousarray(codes[:, : shape[1]]).view(_UNSIGNED[bits].numpy)
+
+
+def _constant_zeros(zeros: Tensor | None, shape: tuple[int, int], bits: int) -> Array | None:
+    """The zero points as numbers of the narrow type of so many bits; None where they are no packed constants."""
+    if zeros is None:
+        return np.full(shape, 1 << (bits - 1), _UNSIGNED[bits].numpy)
+    return _codes(zeros, shape, bits)
+
+
+_UNSIGNED = {2: dtypes.u2, 4: dtypes.u4, 8: dtypes.u8}
 
 
 def _unpacked(b: Emit, x: Tensor, bits: int) -> Tensor:

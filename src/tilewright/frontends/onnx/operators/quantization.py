@@ -96,12 +96,15 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Tensor:
     """(x - zero) * scale"""
+    out = dtype_of(output_dtype) if output_dtype else scale.dtype
+    wide = _arithmetic(scale.dtype, out)
+    if block_size and x.dtype.is_int:
+        parameters = [b.cast(scale, wide), *([] if zero is None else [zero])]
+        return converted(b, b.op("dequantize", x, *parameters, axis=b.axis(axis, x.rank), block=block_size), out)
     exact = dtypes.f32 if x.dtype.is_float else dtypes.i32
     number = b.cast(x, exact)
     if zero is not None:
         number = number - b.cast(laid_out(b, zero, x, axis, block_size), exact)
-    out = dtype_of(output_dtype) if output_dtype else scale.dtype
-    wide = _arithmetic(scale.dtype, out)
     result = b.cast(number, wide) * b.cast(laid_out(b, scale, x, axis, block_size), wide)
     return converted(b, result, out)
 

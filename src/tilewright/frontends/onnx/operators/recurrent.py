@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.expr import dtypes
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators import activation
+from tilewright.frontends.onnx.operators.recurrent_sizes import check_inputs, check_sizes
 from tilewright.frontends.onnx.operators.weights import Matrix, Rows, Weights, plain, quantized
 from tilewright.frontends.onnx.registry import MICROSOFT, Floats, Strs, handles
 
@@ -144,6 +144,7 @@ class Settings:
     clip: float | None
     direction: str
     layout: int
+    hidden_size: int
     inner_bias: bool = False
 
 
@@ -165,6 +166,10 @@ def _recurrent(
     if settings.layout:
         x = b.transpose(x, (1, 0, 2))
         initial = [None if s is None else b.transpose(s, (1, 0, 2)) for s in initial]
+    check_sizes(b, settings.hidden_size, count, x, weights)
+    check_inputs(b, count, x, weights, bias, lengths, initial, peepholes)
+    if lengths is not None:
+        lengths = b.checked(lengths, x.shape[0] + 1, "sequence_lens, at most the number of steps", from_end=False)
     rows: list[tuple[Tensor, list[Tensor]]] = []
     for d in range(len(weights.of_input)):
         layer = _layer(b, d, count, weights, bias, peepholes, settings)
@@ -214,7 +219,7 @@ def _direction(
     loop = Loop(b, "recurrent", steps, state, scanned, [reverse] * len(scanned))
     part, *step = loop.slices
     held = layer.inside(loop)
-    within = None if lengths is None else loop.whole(b.cast(lengths, dtypes.i64))
+    within = None if lengths is None else loop.whole(lengths)
     fresh = cell(held, part, loop.states)
     shown = fresh[0]
     if within is not None:
@@ -244,7 +249,7 @@ def rnn(
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
     names = activations if direction == "bidirectional" else activations[:1]
-    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout, hidden_size)
     return _recurrent(b, _simple, 1, x, plain(b, direction, w, r), bias, lengths, [initial], None, settings)
 
 
@@ -269,7 +274,7 @@ def gru(
 ) -> tuple[Tensor, ...]:
     names = activations if direction == "bidirectional" else activations[:2]
     inner = bool(linear_before_reset)
-    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout, inner)
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout, hidden_size, inner)
     return _recurrent(b, _gated(inner), 3, x, plain(b, direction, w, r), bias, lengths, [initial], None, settings)
 
 
@@ -295,7 +300,7 @@ def lstm(
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
     names = activations if direction == "bidirectional" else activations[:3]
-    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout, hidden_size)
     initial = [initial_h, initial_c]
     return _recurrent(
         b, _long(bool(input_forget)), 4, x, plain(b, direction, w, r), bias, lengths, initial, peepholes, settings
@@ -331,7 +336,7 @@ def dynamic_quantize_lstm(
     if w_scale is None or r_scale is None:
         raise b.error("DynamicQuantizeLSTM needs the scales of its weights")
     names = activations if direction == "bidirectional" else activations[:3]
-    settings = Settings(names, activation_alpha, activation_beta, clip, direction, 0)
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, 0, hidden_size)
     initial = [initial_h, initial_c]
     weights = quantized(b, direction, (w, w_scale, w_zero), (r, r_scale, r_zero))
     return _recurrent(b, _long(bool(input_forget)), 4, x, weights, bias, lengths, initial, peepholes, settings)

@@ -11,7 +11,7 @@ from tilewright.frontends.build.loop import Loop, Results
 from tilewright.frontends.build.reading import Size, static_of
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
-from tilewright.graph.symbolic import Size as Bound
+from tilewright.graph.verify_bodies import binds_sizes
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -32,10 +32,11 @@ def scan_graph(
     """A scan that runs a sub-graph, whose inputs are the slices when there is something `before` the states, and else
     follow the states. In the first case it is the body of a Loop: its first output says whether to go on.
 
-    None where a size within a step is dynamic, or changes from step to step, and where steps may end early: such loops
-    are unrolled. So are those that cannot be read here at all; unrolling reports why. Where the sub-graph `draws`
+    None where a size within a step is dynamic, or changes from step to step, and where steps may end early: ending.py
+    reads such loops. Where the sub-graph `draws`
     random numbers, each step has others.
     """
+    known = set(outside.graph.bodies)
     captured = outside.model.visible(names_used(graph))
     inner = [d for t in scanned for d in t.shape[1:]]
     sizes = [*inner, *(d for t in (*initial, *captured.values()) for d in t.shape)]
@@ -51,12 +52,14 @@ def scan_graph(
     results = outside.model.attempt(graph, inputs, loop.b, within)
     if outside.model.draws > drawn and not draws:
         outside.model.draws = drawn
+        outside.graph.forget(known)
         return scan_graph(outside, graph, steps, initial, scanned, reverse, stacked, before, draws=True)
     if results is not None and before:
         proceed, *results = results
         results = results if truth(proceed) else None
     if results is None or not _repeats(loop, results, initial):
         outside.model.draws = drawn
+        outside.graph.forget(known)
         return None
     return loop.finish(results[: len(initial)], results[len(initial) :], stacked)
 
@@ -65,9 +68,8 @@ def _repeats(loop: Loop[OnnxEmit], results: Sequence[Tensor], initial: Sequence[
     """Whether each step gives what the next one takes, and no step has sizes of its own."""
     if any(t.static_shape() is None for t in results):
         return False
-    nodes = loop.b.graph.nodes
     alike = all((a.dtype, a.shape) == (b.dtype, b.shape) for a, b in zip(results, initial, strict=False))
-    return alike and not any(isinstance(node.attrs, Bound) for node in nodes)
+    return alike and not binds_sizes(loop.b.graph.bodies, loop.b.graph.nodes)
 
 
 def truth(cond: Tensor) -> bool | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.quantization import QuantizedMatrix
@@ -47,11 +48,15 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of input and state for each direction, and the size of the state."""
+    """The weights of input and state for each direction, and the size of the state; `input_size`, `input_rows` and
+    `state_rows` are how many columns and gate rows they have."""
 
     of_input: Sequence[Matrix]
     of_state: Sequence[Matrix]
     hidden: int
+    input_size: Expr
+    input_rows: Expr
+    state_rows: Expr
 
 
 def directions(b: Emit, direction: str, w: Tensor, r: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -60,7 +65,9 @@ def directions(b: Emit, direction: str, w: Tensor, r: Tensor) -> tuple[int, tupl
         raise b.error(f"the direction is {direction!r}")
     count, shape = 1 + (direction == "bidirectional"), r.static_shape()
     if shape is None or w.rank != 3 or len(shape) != 3 or shape[0] != count:
-        raise b.error(f"weights must be [{count}, gate rows, columns] of constant shape")
+        shapes = " and ".join(f"{name} is [{', '.join(map(str, t.shape))}]" for name, t in (("W", w), ("R", r)))
+        takes = f"direction {direction!r} takes weights [{count}, gate rows, columns] of constant shape"
+        raise b.error(f"{takes}, and {shapes}")
     return count, shape
 
 
@@ -68,7 +75,7 @@ def plain(b: Emit, direction: str, w: Tensor, r: Tensor) -> Weights:
     """Weights [direction, gate row, column]."""
     count, shape = directions(b, direction, w, r)
     of_input, of_state = ([Rows(b.pick(t, 0, d)) for d in range(count)] for t in (w, r))
-    return Weights(of_input, of_state, shape[2])
+    return Weights(of_input, of_state, shape[2], w.shape[2], w.shape[1], r.shape[1])
 
 
 def quantized(b: Emit, direction: str, w: Quantized, r: Quantized) -> Weights:
@@ -83,4 +90,4 @@ def quantized(b: Emit, direction: str, w: Quantized, r: Quantized) -> Weights:
         return QuantizedMatrix.of(b, whole, scale, zero)
 
     of_input, of_state = ([matrix(of, d) for d in range(count)] for of in (w, r))
-    return Weights(of_input, of_state, shape[1])
+    return Weights(of_input, of_state, shape[1], w[0].shape[1], w[0].shape[2], r[0].shape[2])

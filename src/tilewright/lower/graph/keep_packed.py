@@ -1,0 +1,162 @@
+"""Products of one row by numbers of a few bits read these packed, where that is faster.
+
+    w: f32[4096, 512] = dequantize(q, s, axis=0, block=32)                 q: i4[4096, 512], s: f32[128, 512], constants
+    y: f32[1, 512] = contract(x, w, spec="mk,kn->mn")                      x: f32[1, 4096]
+    =>
+    v: f32[4096] = reshape(x, shape=(4096))
+    t: f32[8, 64] = packed_product(v, p, t, bits=4, zero=8)                p: u8[8, 128, 16, 64], t: f32[8, 128, 64]
+    y: f32[1, 512] = reshape(t, shape=(1, 512))
+
+Signed numbers become unsigned ones, and so do their zero points. Columns beyond the last panel are filled with zeros.
+What this pass leaves is computed when the module is folded: then the weights are floats.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr import dtypes
+from tilewright.expr.dtypes import from_numpy
+from tilewright.graph.edit import Edit, over_graphs
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.ops.contract import ContractAttributes
+from tilewright.ops.index_maps import parse
+from tilewright.ops.quantized import DequantizeAttributes
+from tilewright.plan.rewrite.packed import Row, panel, pays
+from tilewright.target import Target
+
+Array = np.ndarray[Any, Any]
+
+
+def keep_packed(module: Module, target: Target) -> Module:
+    """The module with the products of one row that are faster by packed weights rewritten."""
+    if not any(n.op.name == "dequantize" for f in _graphs(module) for n in f.nodes):
+        return module
+    floats, packed = (sum(_bytes(a, whole) for a in module.constants.values()) for whole in (True, False))
+    made = over_graphs(module, lambda m, f: _rewrite(m, f, floats, packed, target))
+    return module if made is module else eliminate_dead(made)
+
+
+def _graphs(module: Module) -> list[GraphFunction]:
+    return [f for f in module.functions.values() if isinstance(f, GraphFunction)]
+
+
+def _bytes(array: Array, as_floats: bool) -> float:
+    """What a constant takes: numbers of narrow types as floats, or packed."""
+    dtype = from_numpy(array.dtype)
+    if dtype is None or dtype.code is None:
+        return array.nbytes
+    return array.size * (dtypes.f32.bytes if as_floats else dtype.width / 8)
+
+
+def _rewrite(module: Module, function: GraphFunction, floats: float, packed: float, target: Target) -> Module:
+    edit = Edit(module, function)
+    for node in function.nodes:
+        found = find_row(edit, node)
+        made = None if found is None or not pays(found.row, floats, packed, target) else _made(edit, found, target)
+        if made is None or not edit.replace(node, (made,)):
+            edit.keep(node)
+    return edit.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Packable:
+    """y[n] = the sum of x[k] * (codes[k, n] - zero[k // block, n]) * scale[k // block, n] over k: codes and zero points
+    are unsigned bytes."""
+
+    node: Node
+    x: Value
+    codes: Array
+    scale: Array
+    zero: Array
+    row: Row
+
+
+def find_row(edit: Edit, node: Node) -> Packable | None:
+    """The product of one row by dequantized constants that a contraction is; None where it is another one."""
+    attrs = node.attrs
+    if not isinstance(attrs, ContractAttributes) or attrs.dtype is not None or len(node.inputs) != 2:
+        return None
+    x, w = edit.inputs(node)
+    maker = edit.made_by(w, "dequantize")
+    order = None if maker is None else _order(attrs.spec, maker)
+    if maker is None or order is None or x.type.dtype is not dtypes.f32 or w.type.dtype is not dtypes.f32:
+        return None
+    assert isinstance(maker.attrs, DequantizeAttributes)
+    arrays = [edit.array(v) for v in edit.inputs(maker)]
+    dtype, size = maker.inputs[0].type.dtype, x.type.static_shape()
+    if any(a is None for a in arrays) or dtype.bits > 8 or size is None:
+        return None
+    q, scale, *zeros = (a.transpose(order) for a in arrays if a is not None)
+    row = Row(q.shape[1], q.shape[0], dtype.width, maker.attrs.block)
+    if math.prod(size) != row.terms or row.block * row.bits % 8 or 0 in q.shape:
+        return None
+    half = 1 << (dtype.width - 1) if dtype.signed else 0
+    zero = zeros[0].view(np.uint8) if zeros else np.zeros(scale.shape, np.uint8)
+    mask = (1 << dtype.width) - 1
+    return Packable(node, x, q.view(np.uint8) & mask ^ half, scale, zero & mask ^ half, row)
+
+
+def _order(spec: str, maker: Node) -> tuple[int, int] | None:
+    """The order of the weights' dimensions in which the one that is summed over, along which they are quantized, is the
+    first; None where the other is not the last of the result, or the spec is none of a product of one matrix."""
+    assert isinstance(maker.attrs, DequantizeAttributes)
+    parsed = parse(spec)
+    x, w = ([index.axis for index in operand] for operand in parsed.operands)
+    if len(w) != 2 or None in (*x, *w) or len({*x}) != len(x):
+        return None
+    k, n = w[maker.attrs.axis], w[1 - maker.attrs.axis]
+    fits = k in x and k not in parsed.output and n not in x and n in parsed.output and {*x, n} - {k} == {*parsed.output}
+    return (maker.attrs.axis, 1 - maker.attrs.axis) if fits else None
+
+
+def _made(edit: Edit, found: Packable, target: Target) -> Value | None:
+    """Adds the operators that compute the product."""
+    edit.source = found.node.source
+    row, (out,) = found.row, found.node.outputs
+    width = panel(target)
+    padded = -(-row.columns // width) * width
+    codes, scale, zero = (_in_panels(_filled(a, padded), width) for a in (found.codes, found.scale, found.zero))
+    blocks = [edit.constant(_packed(codes, row), "packed"), edit.constant(scale, "scales")]
+    attrs = {"bits": row.bits, "zero": 0}
+    if found.zero.min() == found.zero.max():
+        attrs["zero"] = int(found.zero.flat[0])
+    else:
+        blocks.append(edit.constant(zero, "zeros"))
+    flat = _add(edit, "reshape", (found.x,), {"shape": (row.terms,)}, out.name)
+    product = _add(edit, "packed_product", (flat, *blocks), attrs, out.name)
+    whole = _add(edit, "reshape", (product,), {"shape": (padded,)}, out.name)
+    if padded != row.columns:
+        whole = _add(edit, "slice", (whole,), {"starts": (0,), "sizes": (row.columns,), "steps": (1,)}, out.name)
+    return _add(edit, "reshape", (whole,), {"shape": out.type.shape}, out.name)
+
+
+def _add(edit: Edit, op: str, inputs: tuple[Value, ...], attrs: dict[str, Any], name: str) -> Value:
+    node = edit.typed(op, inputs, attrs, name)
+    assert node is not None
+    return edit.add(node).outputs[0]
+
+
+def _filled(array: Array, columns: int) -> Array:
+    """[k, n] with zeros behind the last column."""
+    return np.pad(array, ((0, 0), (0, columns - array.shape[1])))
+
+
+def _in_panels(array: Array, width: int) -> Array:
+    """[k, n] as [panels, k, columns of a panel]."""
+    return np.ascontiguousarray(array.reshape(array.shape[0], -1, width).transpose(1, 0, 2))
+
+
+def _packed(codes: Array, row: Row) -> Array:
+    """[panels, k, n] as [panels, blocks, bytes, n], the first number of a byte in its low bits."""
+    each = 8 // row.bits
+    split = codes.reshape(codes.shape[0], -1, row.block // each, each, codes.shape[2])
+    packed = split[:, :, :, 0].copy()
+    for place in range(1, each):
+        packed |= split[:, :, :, place] << (place * row.bits)
+    return packed

@@ -1,0 +1,180 @@
+"""Numbers of a few bits with scales: their values, and products with them while they are packed in bytes.
+
+    w: f32[4096, 512] = dequantize(q: i4[4096, 512], s: f32[128, 512], axis=0, block=32)
+    y: f32[8, 64] = packed_product(x: f32[4096], q: u8[8, 128, 16, 64], s: f32[8, 128, 64], bits=4, zero=8)
+
+A scale, and a zero point where there is one, is for `block` numbers in a row along `axis`. Packed numbers are unsigned,
+the first in the low bits of a byte. They lie in the order in which they are read: panels of columns, in these the
+blocks of numbers with one scale, in these the bytes, each beside those of the panel's other columns: a vector of bytes
+is one of results.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr import dtypes
+from tilewright.expr.build import cast
+from tilewright.expr.dtypes import DType
+from tilewright.expr.meaning import convert
+from tilewright.expr.nodes import BitAnd, Expr, Shr, binary, const
+from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
+from tilewright.loops.build import Builder, load
+from tilewright.loops.nodes import Buffer
+from tilewright.ops.checks import check_axis, check_kind, check_same_dtype, wide
+from tilewright.ops.reduce import element_type
+from tilewright.types.tensor import TensorType
+
+Types = tuple[TensorType, ...]
+Array = np.ndarray[Any, Any]
+
+
+class DequantizeAttributes(Attributes):
+    """`axis` and `block`: so many numbers in a row along the axis have one scale."""
+
+    axis: int
+    block: int
+
+
+class Dequantize(Op):
+    """out[…, k, …] = (q[…, k, …] - zero[…, k // block, …]) * scale[…, k // block, …], the difference an i32."""
+
+    name = "dequantize"
+    attributes = DequantizeAttributes
+    pattern = Pattern.MAP
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: DequantizeAttributes) -> Types:
+        if len(inputs) not in (2, 3):
+            raise context.error(f"dequantize takes 2 or 3 inputs, not {len(inputs)}")
+        q, scale, *zero = inputs
+        check_kind(context, scale, "f", "the scales")
+        if not q.dtype.is_int:
+            raise context.error(f"dequantize takes integers, not {q}")
+        check_axis(context, q, attrs.axis)
+        if attrs.block < 1:
+            raise context.error(f"a block of {attrs.block} numbers", "take 1 or more")
+        for part in (scale, *zero):
+            if part.rank != q.rank:
+                raise context.error(f"{part} has another number of dimensions than {q}")
+            for d in range(q.rank):
+                covered = part.shape[d] * attrs.block if d == attrs.axis else part.shape[d]
+                context.require_equal(covered, q.shape[d], f"the sizes of dimension {d} of blocks and of {q}")
+        if zero:
+            check_same_dtype(context, (q, *zero))
+        return (TensorType(scale.dtype, q.shape),)
+
+    def meaning(self, inputs: Arrays, attrs: DequantizeAttributes) -> Arrays:
+        q, scale, *zero = inputs
+        spread = [np.repeat(part, attrs.block, attrs.axis) for part in (scale, *zero)]
+        whole = convert(q, dtypes.i32) - (convert(spread[1], dtypes.i32) if zero else 0)
+        with np.errstate(all="ignore"):
+            return (whole.astype(scale.dtype) * spread[0],)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        q, scale, *zero = inputs
+
+        def element(*at: Expr) -> Expr:
+            block = [i // attrs.block if d == attrs.axis else i for d, i in enumerate(at)]
+            whole = cast(load(q, *at), dtypes.i32)
+            if zero:
+                whole = whole - cast(load(zero[0], *block), dtypes.i32)
+            return cast(whole, scale.dtype) * load(scale, *block)
+
+        build.compute("dequantize", outputs[0], element)
+
+
+def numbers_of(byte: Expr, zero: Expr, bits: int, dtype: DType) -> list[Expr]:
+    """The numbers in a byte, the first from its low bits, less a zero point (both u8)."""
+    centre = cast(zero, dtypes.i32)
+    codes = [binary(Shr, byte, n) if n else byte for n in range(0, 8, bits)]
+    masked = [*(binary(BitAnd, code, (1 << bits) - 1) for code in codes[:-1]), codes[-1]]
+    return [cast(cast(code, dtypes.i32) - centre, dtype) for code in masked]
+
+
+class PackedAttributes(Attributes):
+    """`bits` of a packed number; `zero`, what is subtracted from each where there are no zero points."""
+
+    bits: int
+    zero: int = 0
+
+
+class PackedProduct(Op):
+    """y[p, j] = the sum over blocks b of scale[p, b, j] times the sum over the block's k of x[k] * (number - zero)."""
+
+    name = "packed_product"
+    rereads = True
+    attributes = PackedAttributes
+    pattern = Pattern.REDUCE
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: PackedAttributes) -> Types:
+        if len(inputs) not in (3, 4):
+            raise context.error(f"packed_product takes 3 or 4 inputs, not {len(inputs)}")
+        if attrs.bits not in (1, 2, 4, 8):
+            raise context.error(f"numbers of {attrs.bits} bits do not fill bytes", "take bits=1, 2, 4 or 8")
+        x, q, scale, *zero = inputs
+        if [p.rank for p in inputs] != [1, 4, 3, 3][: len(inputs)] or q.dtype is not dtypes.u8:
+            shown = ", ".join(map(str, inputs))
+            raise context.error(f"packed_product takes x[k], u8[panels, blocks, bytes, n] and scales, not {shown}")
+        check_kind(context, x, "f", "x")
+        check_same_dtype(context, (x, scale))
+        panels, blocks, count, columns = q.shape
+        context.require_equal(x.shape[0], blocks * count * (8 // attrs.bits), "the numbers of x and of a column")
+        for part in (scale, *zero):
+            for d, size in enumerate((panels, blocks, columns)):
+                context.require_equal(part.shape[d], size, f"the sizes of dimension {d} of {part} and of the blocks")
+        for part in zero:
+            check_same_dtype(context, (q, part))
+        return (TensorType(x.dtype, (panels, columns)),)
+
+    def meaning(self, inputs: Arrays, attrs: PackedAttributes) -> Arrays:
+        x, scale = inputs[0], inputs[2]
+        kept = wide(element_type(x)).numpy
+        sums = _block_sums(x.astype(kept), _numbers(inputs, attrs).astype(kept))
+        return ((sums * scale.astype(kept)).sum(1, dtype=kept).astype(x.dtype),)
+
+    def squares(self, inputs: Arrays, attrs: PackedAttributes) -> Array:
+        """The sums of the squares of the terms, in f64."""
+        x, scale, numbers = (np.square(a, dtype=np.float64) for a in (inputs[0], inputs[2], _numbers(inputs, attrs)))
+        return np.asarray((_block_sums(x, numbers) * scale).sum(1))
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (x, q, scale, *zero), (y,) = inputs, outputs
+        _, blocks, count, _ = q.shape
+        each, kept = 8 // attrs.bits, wide(y.dtype)
+        sums = build.temporary("sums", dtype=kept, shape=scale.shape)
+        whole = y if y.dtype is kept else build.temporary("whole", dtype=kept, shape=y.shape)
+
+        def add_terms(total: Expr, p: Expr, b: Expr, j: Expr, k: Expr) -> Expr:
+            centre = load(zero[0], p, b, j) if zero else const(attrs.zero, dtypes.u8)
+            numbers = numbers_of(load(q, p, b, k, j), centre, attrs.bits, kept)
+            terms = [cast(load(x, (b * count + k) * each + n), kept) * number for n, number in enumerate(numbers)]
+            return total + reduce(add, terms)
+
+        def add_block(total: Expr, p: Expr, j: Expr, b: Expr) -> Expr:
+            return total + load(sums, p, b, j) * cast(load(scale, p, b, j), kept)
+
+        build.accumulate("sums", sums, [count], init=0, update=add_terms)
+        build.accumulate("packed_product", whole, [blocks], init=0, update=add_block)
+        if whole is not y:
+            build.compute("rounded", y, lambda *at: cast(load(whole, *at), y.dtype))
+
+
+def _numbers(inputs: Arrays, attrs: PackedAttributes) -> Array:
+    """The numbers less their zero points, [panels, blocks, k, n]."""
+    _, q, _, *zero = inputs
+    parts = [q >> place & ((1 << attrs.bits) - 1) for place in range(0, 8, attrs.bits)]
+    whole = np.stack(parts, 3).reshape(*q.shape[:2], q.shape[2] * len(parts), q.shape[3]).astype(np.int32)
+    return np.asarray(whole - (zero[0].astype(np.int32)[:, :, None] if zero else attrs.zero))
+
+
+def _block_sums(x: Array, numbers: Array) -> Array:
+    """The sums of x times the numbers of each block, [panels, blocks, n]."""
+    return np.asarray(np.einsum("bk,pbkj->pbj", x.reshape(numbers.shape[1:3]), numbers))
+
+
+for _op in (Dequantize(), PackedProduct()):
+    register(_op)

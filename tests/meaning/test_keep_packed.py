@@ -1,0 +1,113 @@
+"""Products of one row by packed weights: where they are chosen, and that they are the products by floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import compile_module
+from tilewright.expr.dtypes import DTYPES, f32
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import Module
+from tilewright.graph.verify import verify
+from tilewright.lower.graph import keep_packed as rewriting
+from tilewright.lower.graph.keep_packed import keep_packed
+from tilewright.plan.rewrite.packed import Row, pays
+from tilewright.target import Target, native
+from tilewright.types.tensor import TensorType
+
+Array = np.ndarray[Any, Any]
+V4 = Target.parse("x86-64-v4")
+
+
+def weights(dtype: str, terms: int, columns: int, block: int, zeros: bool, axis: int) -> list[Array]:
+    """Codes, scales and zero points, quantized along an axis; the bits above the codes are set at random."""
+    rng = np.random.default_rng(terms + columns)
+    kind = DTYPES[dtype].numpy
+    shapes = [(terms, columns), (terms // block, columns)]
+    codes, points = (rng.integers(0, 256, shape, np.uint8).view(kind) for shape in shapes)
+    scale = rng.uniform(0.01, 0.02, shapes[1]).astype(np.float32)
+    parts = [codes, scale, *([points] if zeros else [])]
+    return [np.ascontiguousarray(part.T) if axis else part for part in parts]
+
+
+def product(parts: list[Array], spec: str, x: tuple[int, ...], axis: int, block: int) -> Module:
+    graph = GraphBuilder()
+    held = [graph.constant(f"c{n}", part) for n, part in enumerate(parts)]
+    w = graph.op("dequantize", *held, axis=axis, block=block)
+    return graph.module({"y": graph.op("contract", graph.param("x", TensorType.of(f32, x)), w, spec=spec)})
+
+
+def operators(module: Module) -> list[str]:
+    return [node.op.name for node in module.graph.nodes]
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every product that may be packed is."""
+    monkeypatch.setattr(rewriting, "pays", lambda *_: True)
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("target", [V4, Target.parse("x86-64-v3")], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "zeros", "spec", "axis"),
+    [
+        ("i4", False, "mk,kn->mn", 0),
+        ("i4", True, "mk,nk->mn", 1),
+        ("u4", True, "k,kn->n", 0),
+        ("u4", False, "amk,nk->amn", 1),
+        ("i2", True, "mk,kn->mn", 0),
+        ("u2", False, "mk,kn->nm", 0),
+        ("i8", True, "mk,kn->mn", 0),
+        ("u8", True, "mk,nk->mn", 1),
+    ],
+)
+def test_the_product_is_the_same(dtype: str, zeros: bool, spec: str, axis: int, target: Target) -> None:
+    """Of columns that fill panels and that do not, in the evaluator and in compiled code."""
+    outer = spec.index("k")
+    for terms, columns, block in ((64, 64, 32), (96, 150, 16), (8, 1, 8)):
+        parts = weights(dtype, terms, columns, block, zeros, axis)
+        module = product(parts, spec, (1,) * outer + (terms,), axis, block)
+        made = keep_packed(module, target)
+        verify(made)
+        assert "packed_product" in operators(made) and "contract" not in operators(made)
+        assert "dequantize" not in operators(made)
+        x = np.random.default_rng(1).standard_normal((1,) * outer + (terms,)).astype(np.float32)
+        (wanted,), (found,) = (list(evaluate(m, {"x": x}).values()) for m in (module, made))
+        assert found.shape == wanted.shape
+        size = float(np.abs(wanted).max())
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * size)
+        if target is V4:
+            (compiled,) = compile_module(made, native())(x)
+            np.testing.assert_allclose(compiled, wanted, rtol=0, atol=1e-5 * size)
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize(
+    ("spec", "x", "why"),
+    [
+        ("mk,kn->mn", (2, 64), "two rows"),
+        ("mk,nk->mn", (1, 48), "summed over the other axis"),
+        ("k,kn->", (64,), "columns are summed, too"),
+        ("k,kn->kn", (64,), "nothing is summed"),
+    ],
+)
+def test_other_products_stay(spec: str, x: tuple[int, ...], why: str) -> None:
+    module = product(weights("i4", 64, 48, 32, False, 0), spec, x, 0, 32)
+    assert keep_packed(module, V4) is module, why
+
+
+def test_blocks_that_do_not_fill_bytes_stay() -> None:
+    module = product(weights("i4", 9, 64, 3, False, 0), "mk,kn->mn", (1, 9), 0, 3)
+    assert keep_packed(module, V4) is module
+
+
+def test_packing_pays_where_floats_come_from_memory() -> None:
+    """A large row of four bits is packed; one whose floats stay in a cache is not."""
+    large, small = Row(4096, 4096, 4, 32), Row(128, 128, 4, 32)
+    assert pays(large, 4.0 * 4096**2, 4096**2 / 2, V4)
+    assert not pays(small, 4.0 * 128**2, 128**2 / 2, V4)

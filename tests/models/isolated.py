@@ -1,0 +1,174 @@
+"""Numbered cases in processes of their own, with limits on time and memory: what came of each, whatever it did.
+
+    for number, kind, text in outcomes(run, range(500), processes=2): …
+
+`run(number)` gives (kind, what there is to say) in a process that was forked from this one, so that all that is
+imported here is there at once. A case that ends its process, or takes too long, is a `defect`; the next one runs in
+another one. This process must have no threads but its own when it forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+Outcome = tuple[int, str, str]
+Run = Callable[[int], tuple[str, str]]
+
+CHUNK = 50
+"""So many cases share a process."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a case may take: seconds of a processor, seconds of a clock, and bytes of memory beside what was there."""
+
+    processor: float = 20.0
+    clock: float = 240.0
+    bytes: int = 3 << 29
+
+
+@dataclass
+class _Worker:
+    """A process with its part of the cases: those that are left, and what it has said."""
+
+    numbers: list[int]
+    process: int
+    answers: int
+    errors: IO[bytes]
+    said: bytes = b""
+    began: float = field(default_factory=time.monotonic)
+    found: list[Outcome] = field(default_factory=list)
+
+
+def outcomes(run: Run, numbers: Iterable[int], processes: int = 1, limits: Limits | None = None) -> Iterator[Outcome]:
+    """What came of each case, as soon as it is known."""
+    limits = limits or Limits()
+    waiting = list(numbers)
+    workers: dict[int, _Worker] = {}
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < processes:
+                size = max(1, min(CHUNK, -(-len(waiting) // processes)))
+                part, waiting = waiting[:size], waiting[size:]
+                worker = _start(run, part, limits)
+                workers[worker.answers] = worker
+            ready, _, _ = select.select(list(workers), [], [], 1.0)
+            for answers in [a for a in list(workers) if a in ready or _is_late(workers[a], limits)]:
+                worker = workers[answers]
+                if answers not in ready:
+                    os.kill(worker.process, signal.SIGKILL)
+                yield from _listen(worker)
+                if worker.process == 0:
+                    del workers[answers]
+                    waiting = worker.numbers + waiting
+    finally:
+        for worker in workers.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.process, signal.SIGKILL)
+            os.waitpid(worker.process, 0)
+
+
+def _is_late(worker: _Worker, limits: Limits) -> bool:
+    return time.monotonic() - worker.began > limits.clock
+
+
+def _listen(worker: _Worker) -> Iterator[Outcome]:
+    """What a worker has said. Where it has ended, its case is a defect, unless all are done; then `process` is 0."""
+    part = os.read(worker.answers, 1 << 16)
+    *lines, worker.said = (worker.said + part).split(b"\n")
+    for line in lines:
+        number, kind, text = json.loads(line)
+        worker.began = time.monotonic()
+        worker.numbers.remove(number)
+        yield number, kind, text
+    if part:
+        return
+    os.close(worker.answers)
+    _, status = os.waitpid(worker.process, 0)
+    worker.process = 0
+    worker.errors.seek(0)
+    error = worker.errors.read()[-3000:].decode(errors="replace")
+    worker.errors.close()
+    if worker.numbers:
+        yield worker.numbers.pop(0), "defect", f"{_ending(status)}\n{error}"
+
+
+def _ending(status: int) -> str:
+    if not os.WIFSIGNALED(status):
+        return f"ends the process with {os.WEXITSTATUS(status)}"
+    ending = signal.Signals(os.WTERMSIG(status))
+    if ending in (signal.SIGPROF, signal.SIGKILL):
+        return "takes too long"
+    return f"ends the process by {ending.name}"
+
+
+def _start(run: Run, numbers: list[int], limits: Limits) -> _Worker:
+    """A process that runs these cases."""
+    heard, answers = os.pipe()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        os.close(answers)
+        return _Worker(list(numbers), process, heard, errors)
+    os.close(heard)
+    try:
+        os.dup2(errors.fileno(), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _limit(limits.bytes)
+        for number in numbers:
+            signal.setitimer(signal.ITIMER_PROF, limits.processor)
+            kind, text = run(number)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            told = text[-4000:] if kind == "defect" else text[:1000]
+            os.write(answers, json.dumps([number, kind, told]).encode() + b"\n")
+        os._exit(0)
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def _limit(size: int) -> None:
+    """Bounds the memory of this process, and lets it say where it is when a signal ends it."""
+    faulthandler.enable(file=2)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    faulthandler.register(signal.SIGPROF, file=2, all_threads=False, chain=True)
+    with contextlib.suppress(OSError, ValueError):
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + size, used + size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def describe(counts: dict[str, int]) -> str:
+    """How many cases came out how."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+
+
+def report(found: Iterable[Outcome], total: int, out: Any = None) -> dict[str, int]:
+    """Prints every defect, and how far the cases are; how many came out how."""
+    out = out or sys.stdout
+    counts: dict[str, int] = {}
+    start = last = time.monotonic()
+    for done, (number, kind, text) in enumerate(found, 1):
+        counts[kind] = counts.get(kind, 0) + 1
+        if kind == "defect":
+            print(f"case {number}: {text}\n", file=out, flush=True)
+        now = time.monotonic()
+        if now - last > 10 or done == total:
+            last = now
+            left = (now - start) / done * (total - done)
+            print(f"{done:,} of {total:,} ({describe(counts)}), {left:,.0f} s left", file=sys.stderr, flush=True)
+    return counts

@@ -1,0 +1,106 @@
+"""A slice of the files that `make fuzz-files` draws, the corpus of traps, and what their harness notices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import isolated
+import pytest
+from file_corpus import CORPUS
+from file_mutations import draw
+from file_seeds import own_seeds
+from wire_mutations import fields, read_varint, varint
+
+import tilewright as tw
+
+HERE = Path(__file__).parent
+COUNT = 500
+
+
+def runs(*options: str) -> subprocess.CompletedProcess[str]:
+    """The fuzzer in a process of its own, which has no threads when it forks."""
+    source = str(Path(tw.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source}
+    command = [sys.executable, str(HERE / "file_runs.py"), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_an_error_or_a_right_run() -> None:
+    ran = runs("--count", str(COUNT), "--processes", "2")
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr[-2000:]}\ntests/models/file_runs.py --show draws one again"
+    counts = {word: int(number) for number, word in (part.split() for part in ran.stdout.strip().split(", "))}
+    assert sum(counts.values()) == COUNT
+    assert counts["refused"] > COUNT // 3 and counts["result"] > COUNT // 20
+
+
+def test_every_trap_ends_in_an_error_or_a_right_run() -> None:
+    ran = runs("--corpus", "--processes", "2")
+    lines = [line.split("\t") for line in ran.stdout.splitlines() if line.split("\t")[0] in CORPUS]
+    assert ran.returncode == 0, "\n".join("\t".join(line) for line in lines if line[1] == "defect") + ran.stdout[-3000:]
+    assert {line[0] for line in lines} == set(CORPUS)
+
+
+@pytest.mark.parametrize("seed", own_seeds(), ids=lambda seed: seed.name)
+def test_the_seeds_are_right(seed: object, tmp_path: Path) -> None:
+    from file_runs import compared, feeds_of, read, written
+
+    path = written(seed, tmp_path)  # type: ignore[arg-type]
+    module = read(path, warn=False)
+    exe = tw.compile(module, level=1)
+    feeds = feeds_of(exe, 0)
+    assert feeds is not None and compared(module, feeds, exe.run(feeds)) == ""
+
+
+def test_a_case_is_the_same_each_time() -> None:
+    seeds = own_seeds()
+    for number in range(40):
+        assert draw(number, seeds, len(seeds)) == draw(number, seeds, len(seeds))
+    done = Counter(draw(n, seeds, len(seeds)).done[0].split()[0] for n in range(400))
+    assert set(done) == {"bytes", "wire", "fields", "structure"}
+
+
+def test_numbers_in_base_128() -> None:
+    for number in (0, 1, 127, 128, 300, 2**32, 2**64 - 1):
+        for least in (1, 3, 10):
+            data = varint(number, least)
+            assert read_varint(data, 0, len(data)) == (number, len(data)) and len(data) >= least
+    assert read_varint(b"\x80", 0, 1) is None
+    assert fields(b"\x08\x01\x12\x02ab", 0, 6) is not None and fields(b"\x12\x05ab", 0, 4) is None
+
+
+def test_a_crash_a_hang_and_a_lack_of_memory_are_defects_of_their_case() -> None:
+    """In a process without threads: cases before and behind a bad one still run."""
+    ran = subprocess.run([sys.executable, "-c", BAD], capture_output=True, text=True, check=False, cwd=HERE)
+    assert ran.returncode == 0, ran.stderr
+    found = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
+    assert found.keys() == set("0123456789")
+    assert "ends the process by SIGABRT" in found.pop("2")
+    assert "takes too long" in found.pop("4") and "MemoryError" in found.pop("6")
+    assert "ends the process with 3" in found.pop("8")
+    assert {text.strip() for text in found.values()} == {"result"}
+
+
+BAD = """
+import os, isolated
+def run(number):
+    if number == 2: os.abort()
+    while number == 4: pass
+    if number == 6: bytearray(1 << 40)
+    if number == 8: os._exit(3)
+    return "result", ""
+for number, kind, text in isolated.outcomes(run, range(10), 2, isolated.Limits(processor=0.5, bytes=1 << 28)):
+    print(number, kind, *text.split("\\n"))
+"""
+
+
+def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [(n, "defect" if n == 1 else "result", "text") for n in range(3)]
+    assert isolated.report(iter(found), 3) == {"result": 2, "defect": 1}
+    shown = capsys.readouterr()
+    assert shown.out == "case 1: text\n\n" and shown.err.startswith("3 of 3 (1 defect, 2 result)")
+    assert time.monotonic() > 0
