@@ -24,7 +24,7 @@ from typing import Any
 
 SECONDS = 120
 """The models of a group take at most so long; more is a hang."""
-CHUNK = 10
+CHUNK = 5
 """So many groups share a process."""
 
 

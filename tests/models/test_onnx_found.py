@@ -65,3 +65,12 @@ def test_sums_times_a_number(equation: str, dtype: Any) -> None:
     x = np.arange(18).reshape(2, 3, 3).astype(dtype)
     terms = equation.split("->")[0].split(",")
     check("Einsum", [x if term else numbers.pop() for term in terms], equation=equation)
+
+
+@pytest.mark.parametrize("x", [-0.83394784, -1.15, 1.1, 0.95, 0.2])
+@pytest.mark.parametrize("align_corners", [0, 1])
+def test_cubic_samples_near_the_border(x: float, align_corners: int) -> None:
+    image = np.random.default_rng(0).normal(size=(1, 1, 3, 5)).astype(np.float32)
+    grid = np.array([x, 0.5711014], np.float32).reshape(1, 1, 1, 2)
+    modes = {"mode": "cubic", "padding_mode": "border", "align_corners": align_corners}
+    check("GridSample", [image, grid], 1e-5, **modes)

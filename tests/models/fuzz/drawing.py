@@ -26,7 +26,7 @@ from fuzz.reference import Undefined, compute
 
 Array = np.ndarray[Any, Any]
 
-GROUP = 10
+GROUP = 20
 """So many models, from a multiple of it on, share the version of the operator set: they compile as one."""
 OPSETS = range(13, defs.onnx_opset_version() + 1)
 SIZES = (1, 1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 11, 13, 17)

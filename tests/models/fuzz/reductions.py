@@ -18,7 +18,7 @@ REDUCTIONS = (
 def reduce(d: Draw) -> None:
     operator = d.pick(REDUCTIONS)
     x = d.take(d.types(operator))
-    if operator == "ReduceMean" and d.values[x].dtype.kind in "iu":
+    if operator in ("ReduceMean", "ReduceL2") and d.values[x].dtype.kind in "iu":
         d.pick(())
     axes = d.axes(d.values[x].ndim)
     attributes = d.some(keepdims=d.pick((0, 1)))

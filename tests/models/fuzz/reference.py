@@ -48,6 +48,10 @@ def is_f64(node: NodeProto, x: list[Array], opset: int) -> bool:
     return bool(x[0].dtype == np.float64)
 
 
+def is_half(node: NodeProto, x: list[Array], opset: int) -> bool:
+    return x[0].dtype.itemsize == 2
+
+
 def is_same_and_dilated(node: NodeProto, x: list[Array], opset: int) -> bool:
     return attribute(node, "auto_pad", b"") in (b"SAME_UPPER", b"SAME_LOWER") and has(node, "dilations")
 
@@ -60,6 +64,10 @@ WRONG: dict[str, list[Wrong]] = {
     "AveragePool": [
         Wrong(is_same_and_dilated, "auto_pad counts dilations in; the evaluator and ONNX Runtime leave them out", False)
     ],
+    "BatchNormalization": [
+        Wrong(lambda node, x, opset: opset < 14, "the evaluator takes means and variances as training would leave them")
+    ],
+    "GridSample": [Wrong(is_f64, "the evaluator places samples in single precision", False)],
     "MaxPool": [
         Wrong(is_same_and_dilated, "as for AveragePool", False),
         Wrong(
@@ -75,10 +83,15 @@ WRONG: dict[str, list[Wrong]] = {
             "every dimension from the third on becomes 1; the evaluator makes that of two, and adds others",
         )
     ],
+    "HardSwish": [Wrong(is_f64, "the evaluator divides by 6 in single precision")],
     "LayerNormalization": [
-        Wrong(is_f64, "the first stage may be in single precision, as the evaluator's is, or in more", False)
+        Wrong(is_half, "the first stage is in single precision; the evaluator's is in half precision"),
+        Wrong(is_f64, "the first stage may be in single precision, as the evaluator's is, or in more", False),
     ],
-    "RMSNormalization": [Wrong(is_f64, "as for LayerNormalization", False)],
+    "RMSNormalization": [
+        Wrong(is_half, "as for LayerNormalization"),
+        Wrong(is_f64, "as for LayerNormalization", False),
+    ],
     "LRN": [
         Wrong(is_f64, "the evaluator divides alpha in single precision"),
         Wrong(

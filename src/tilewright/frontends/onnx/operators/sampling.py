@@ -55,7 +55,7 @@ class _Line:
             where = ((place + 1) * length - 1) / 2
         if mode == "nearest":
             where = b.map("round", where)
-        where = self._brought_inside(where)
+        where = self._brought_inside(where, mode)
         if mode == "nearest":
             self.samples = [self._sample(where, None)]
             return
@@ -64,10 +64,15 @@ class _Line:
         weigh = _triangle if mode == "linear" else _cubic
         self.samples = [self._sample(base + o, weigh(b, b.map("abs", where - base - o))) for o in offsets]
 
-    def _brought_inside(self, place: Tensor) -> Tensor:
+    def _brought_inside(self, place: Tensor, mode: str) -> Tensor:
+        """Places beyond the image moved to its border or reflected. A cubic's place in the outer half of a pixel at the
+        border is inside: only its neighbours are not."""
         b = self.b
         if self.padding == "border":
-            return b.map("max", b.map("min", place, b.of_size(self.extent - 1, place.dtype)), 0)
+            moved = b.map("max", b.map("min", place, b.of_size(self.extent - 1, place.dtype)), 0)
+            if mode != "cubic":
+                return moved
+            return b.select(b.map("and", b.map("le", self.low, place), b.map("le", place, self.high)), place, moved)
         return self._reflected(place) if self.padding == "reflection" else place
 
     def _reflected(self, place: Tensor) -> Tensor:
