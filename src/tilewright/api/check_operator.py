@@ -26,7 +26,7 @@ import numpy as np
 from tilewright.analysis.rounding import unit_roundoff
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import plan_kernels
-from tilewright.core.asking import FunctionFailure
+from tilewright.core.asking import FunctionFailure, reason_of
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, Var
@@ -84,7 +84,11 @@ def check_operator(op: Op, *examples: Any, **attributes: Any) -> Agreement:
         if dtypes.from_numpy(array.dtype) is None:
             why = f"its elements are {array.dtype}"
             raise UserError(f"example {n} is no tensor", why=why, fix=f"write {_EXAMPLE}")
-    record = op.attributes(**attributes)
+    try:
+        record = op.attributes(**attributes)
+    except (TypeError, InternalError) as error:
+        what = f"the operator {op.name} does not take these attributes"
+        raise UserError(what, where=op.place(), why=reason_of(error)) from None
     return _Check(op, arrays, record).run()
 
 

@@ -116,4 +116,14 @@ Strict = Annotated[
     typer.Option("--strict", help="Refuse files that ONNX does not allow, of which there are only warnings otherwise."),
 ]
 
+Imports = Annotated[
+    list[str],
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="A module, or its file, that registers operators of its own; may be given again.",
+        show_default=False,
+    ),
+]
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -91,6 +91,7 @@ def show(
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
     strict: options.Strict = False,
+    imports: options.Imports = [],  # noqa: B006
 ) -> int:
     """Print a model as it is after any stage of compilation.
 
@@ -110,7 +111,7 @@ def show(
     asked = {"--html": html is not None, "--stages": stages, "--plan": plan, "--memory": memory}
     measured = Measured(measure, seconds, inputs, sizes, seed)
     _require_use(asked, bool(after or kernel or assembly), as_json, measured)
-    how = How(level, off, dims, precision, choices=choices, strict=strict)
+    how = How(level, off, dims, precision, choices=choices, strict=strict, imports=imports)
     if html is not None:
         write_page(model, html, target, threads, how, measured)
         return 0
