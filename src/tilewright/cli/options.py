@@ -68,7 +68,7 @@ Level = Annotated[
 ]
 
 PASSES = (
-    "simplify, fold, reciprocals, sink, merge, in-place, winograd, lay-out, orient, fold-oriented, strassen, "
+    "simplify, keep-packed, fold, reciprocals, sink, merge, in-place, winograd, lay-out, orient, fold-oriented, strassen, "
     "reduce-precision, widen, shift-signs, share, drop, plan, schedule, hoist, share-out, overwrite, alternate, "
     "fuse-multiply-add, simplify-indices, full-masks, move-lanes"
 )

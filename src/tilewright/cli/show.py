@@ -103,7 +103,6 @@ def show(
       tilewright show model.onnx --stages
       tilewright show model.onnx --after plan
       tilewright show model.onnx --plan
-      tilewright show model.onnx --plan --dim sequence=1
       tilewright show model.onnx --memory --size batch=8
       tilewright show model.onnx --kernel 3 | less
       tilewright show model.onnx --html model.html --threads 1
