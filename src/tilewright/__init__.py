@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING
 from tilewright.report.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from tilewright.api.check_operator import check_operator
     from tilewright.api.compile import compile
-    from tilewright.api.extend import register, unregister
+    from tilewright.api.extend import elementwise, onnx_operator, register, unregister
     from tilewright.api.programs import build, evaluate, parse
     from tilewright.explain.page import page
     from tilewright.explain.why import why
+    from tilewright.frontends.build.emit import Emit
     from tilewright.frontends.build.remarks import ModelWarning
+    from tilewright.frontends.build.values import Tensor
     from tilewright.graph.nodes import GraphFunction, Module
+    from tilewright.graph.op import Attributes, Pattern
+    from tilewright.graph.op import Op as Operator
     from tilewright.loops.nodes import Function
     from tilewright.plan.facts.kernel import Facts
     from tilewright.plan.template import Template
@@ -37,15 +42,20 @@ if TYPE_CHECKING:
 
 _HOME = {
     "build": "tilewright.api.programs",
+    "check_operator": "tilewright.api.check_operator",
     "compile": "tilewright.api.compile",
+    "elementwise": "tilewright.api.extend",
     "evaluate": "tilewright.api.programs",
     "load": "tilewright.runtime.artefact",
+    "onnx_operator": "tilewright.api.extend",
     "page": "tilewright.explain.page",
     "parse": "tilewright.api.programs",
     "register": "tilewright.api.extend",
     "save": "tilewright.runtime.artefact",
     "unregister": "tilewright.api.extend",
     "why": "tilewright.explain.why",
+    "Attributes": "tilewright.graph.op",
+    "Emit": "tilewright.frontends.build.emit",
     "GraphFunction": "tilewright.graph.nodes",
     "Module": "tilewright.graph.nodes",
     "Facts": "tilewright.plan.facts.kernel",
@@ -57,15 +67,20 @@ _HOME = {
     "UserError": "tilewright.report.errors",
     "Executable": "tilewright.runtime.executable",
     "Kernel": "tilewright.runtime.kernel",
+    "Operator": "tilewright.graph.op:Op",
+    "Pattern": "tilewright.graph.op",
     "Register": "tilewright.target.instructions",
     "Schedule": "tilewright.schedule.schedule",
     "Target": "tilewright.target",
     "Template": "tilewright.plan.template",
+    "Tensor": "tilewright.frontends.build.values",
     "Trace": "tilewright.schedule.trace",
 }
-"""Where each public name lives."""
+"""Where each public name lives, and what it is called there if not by it."""
 
 __all__ = [
+    "Attributes",
+    "Emit",
     "Executable",
     "Facts",
     "Function",
@@ -75,18 +90,24 @@ __all__ = [
     "Kernel",
     "ModelWarning",
     "Module",
+    "Operator",
+    "Pattern",
     "Register",
     "RuntimeFault",
     "Schedule",
     "Target",
     "Template",
+    "Tensor",
     "Trace",
     "UserError",
     "__version__",
     "build",
+    "check_operator",
     "compile",
+    "elementwise",
     "evaluate",
     "load",
+    "onnx_operator",
     "page",
     "parse",
     "register",
@@ -100,7 +121,8 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    module, _, own = home.partition(":")
+    value = getattr(import_module(module), own or name)
     globals()[name] = value
     return value
 

@@ -113,7 +113,6 @@ def test_shapes(add: Executable, square: Executable, scalar: Executable) -> None
         (floats(1, 3).astype(object), "Python objects"),
         ([[1.0, None, 2.0]], "Python objects"),
         (None, "Python objects"),
-        ({}, "Python objects"),
         ("text", "<U4"),
         (b"bytes", "|S5"),
         (1j, "complex128"),
@@ -128,6 +127,14 @@ def test_element_types(add: Executable, value: Any, came: str) -> None:
         "input a has the wrong element type\n"
         f"why:  an array of {came} came, and a: f32[n, 3] was expected\n"
         "fix:  convert it: np.asarray(…, 'float32')"
+    )
+
+
+def test_a_mapping_in_place_of_an_array(add: Executable) -> None:
+    assert message(lambda: add({}, floats(1, 3))) == (
+        "a call takes arrays, in order or by keyword\n"
+        "why:  a dict came, of 0 names\n"
+        'fix:  write exe.run({"x": …}), which takes inputs and returns outputs by name'
     )
 
 

@@ -39,6 +39,11 @@ RANGE = "sizes are computed with numbers from -1099511627776 to 1099511627776"
 FIX = "fix:  give the attribute a number that the model's sizes call for"
 
 CASES = {
+    "a shape of more entries than a tensor has dimensions": (
+        model("Reshape", {"x": [3, 4, 5, 6]}, {"s": [1] * 360}),
+        "cannot read a node of the model\nat:   Reshape 'it'\n"
+        "why:  the shape of Reshape has 360 elements; a tensor has at most 32 dimensions",
+    ),
     "the padding of a transposed convolution": (
         model("ConvTranspose", WEIGHTS, pads=[MOST, 0, MOST, 0]),
         "cannot read a node of the model\nat:   ConvTranspose 'it'\n"

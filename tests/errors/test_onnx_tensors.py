@@ -121,8 +121,8 @@ def test_limit_of_tensor_size_is_configurable() -> None:
     [
         (TensorProto.STRING, "string"),
         (TensorProto.COMPLEX64, "complex64"),
-        (TensorProto.FLOAT8E4M3FN, "float8e4m3fn"),
-        (TensorProto.INT4, "int4"),
+        (TensorProto.COMPLEX128, "complex128"),
+        (TensorProto.FLOAT6E2M3, "float6e2m3"),
         (TensorProto.UNDEFINED, "undefined"),
         (999, "unknown"),
     ],
@@ -137,7 +137,7 @@ def test_unsupported_element_type_is_refused_when_used(data_type: int, name: str
         "tensor 'w' in the model in memory",
         f"its element type is {name} (number {data_type})",
         "convert the tensor to a supported type "
-        "(bool, int8 … int64, uint8 … uint64, float16, bfloat16, float32, float64)",
+        "(bool, int2 … int64, uint2 … uint64, float4e2m1, float8e…, float16, bfloat16, float32, float64)",
     )
 
 

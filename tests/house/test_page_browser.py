@@ -76,6 +76,27 @@ def test_an_address_chooses_a_kernel_and_shows_its_panel(browser: Browser, page:
     assert browser.evaluate("document.querySelectorAll('.canvas[data-view=kernels] .edge.on').length") == 2
 
 
+@pytest.mark.parametrize(("width", "height"), WINDOWS)
+def test_a_wide_graph_begins_at_its_input(browser: Browser, tmp_path: Path, width: int, height: int) -> None:
+    lines = [
+        f"  r{n}: f32[64, {n + 2}] = slice(x, starts=(0, {n}), sizes=(64, {n + 2}), steps=(1, 1))" for n in range(24)
+    ]
+    lines += [f"  y{n}: f32[64] = reduce(r{n}, kind=max, axes=(1,), keepdims=false)" for n in range(24)]
+    text = "\n".join([f"graph main(x: f32[64, 99]) -> {', '.join(f'y{n}' for n in range(24))}:", *lines])
+    place = tmp_path / "wide.html"
+    place.write_text(tw.page(tw.compile(tw.parse(text), level=0)), encoding="utf-8")
+    browser.open(place, width=width, height=height)
+    assert browser.evaluate(
+        "document.querySelector('.canvas').scrollWidth > document.querySelector('.canvas').clientWidth"
+    )
+    inside = """(() => {
+      const place = (selector) => document.querySelector(selector).getBoundingClientRect();
+      const [box, room] = [place('.canvas [data-item="0"]'), place('.canvas')];
+      return box.left >= room.left && box.right <= room.right && box.top >= room.top && box.bottom <= room.bottom;
+    })()"""
+    assert browser.evaluate(inside)
+
+
 def test_an_address_that_names_nothing_shows_the_overview(browser: Browser, page: Path) -> None:
     for address in ("#kernel=absent", "#%E0%A4%A", "#kernel=%3Cimg%3E"):
         browser.open(page, address)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.loops.edit import statements
@@ -106,6 +107,30 @@ def test_an_assert_in_lanes_tells_the_first_that_fails(limit: int, message: str)
         with pytest.raises(RuntimeFault) as caught:
             run(x, np.array([limit]), y)
         assert str(caught.value) == message
+
+
+def test_parameters_that_are_written_and_read_are_changed() -> None:
+    f = program("func f(inout x: f32[4], y: f32[4]):\n  for i in 0..4:\n    x[i] = x[i] + y[i]\n")
+    x, y = np.ones(4, np.float32), np.full(4, 2, np.float32)
+    y.flags.writeable = False
+    tw.build(f)(x, y)
+    assert (x == 3).all() and (y == 2).all()
+
+
+def test_what_kernels_compute_of_constants_is_computed_by_checked_programs() -> None:
+    """The sums of the weights' columns, which a product of bytes with a zero point needs, are a program that returns
+    nothing: it writes into its arguments."""
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, 4, 4])]
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["y"]),
+    ]
+    weights = (np.arange(12) % 5).reshape(4, 3).astype(np.uint8)
+    result = helper.make_empty_tensor_value_info("y")
+    graph = helper.make_graph(nodes, "g", infos, [result], [numpy_helper.from_array(weights, "w")])
+    exe = tw.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    x = np.tile(np.array([0, 51, 102, 255], np.float32), (2, 4, 4, 1))
+    np.testing.assert_array_equal(exe(x)[0], x.astype(np.int32) @ weights.astype(np.int32))
 
 
 UNWRITTEN = """
@@ -237,8 +262,6 @@ def test_writing_a_constant_ends_the_process(at_end: bool) -> None:
 
 
 def test_what_is_compiled_so_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnx import TensorProto, helper
-
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [infos[0]], [infos[1]])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+import tilewright as tw
 from graph_strategies import Program, agree
 from tilewright.compiler.constants import run_functions
 from tilewright.expr.nodes import const
@@ -88,6 +89,22 @@ def test_leading_positions_of_known_extents_become_rows() -> None:
     assert contract.outputs[0].type.shape == (const(12), const(5))
     ops = [node.op.name for node in after.graph.nodes if node.op.name not in ("constant", "reshape")]
     assert ops == ["contract", "add", "add", "relu"]
+
+
+@pytest.mark.parametrize("sizes", [(4, 3), (1, 7), (5, 1), (0, 3), (13, 11)])
+def test_leading_positions_of_dynamic_extents_become_rows(sizes: tuple[int, int]) -> None:
+    """A batch of texts is as many rows as there are words: no tile of rows ends with each text."""
+    text = ROWS.replace("graph main(", "graph main[m, n](").replace("[1, 4, 3,", "[1, m, n,")
+    given = program(text, (1, *sizes, 6), (1, *sizes, 5))
+    after = eliminate_dead(merge_positions(given.module))
+    agree(given, after, 1e-12)
+    (contract,) = [node for node in after.graph.nodes if node.op.name == "contract"]
+    assert [str(e) for e in contract.outputs[0].type.shape] == ["m*n", "5"]
+    ops = [node.op.name for node in after.graph.nodes if node.op.name not in ("constant", "reshape")]
+    assert ops == ["contract", "add", "add", "relu"]
+    (found,) = tw.compile(given.module)(*given.inputs)
+    (expected,) = evaluate(given.module, given.inputs).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 ONE_COLUMN = """

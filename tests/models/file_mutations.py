@@ -317,7 +317,7 @@ def _attribute(chance: random.Random, proto: ModelProto, seeds: Sequence[Seed]) 
             made.CopyFrom(chance.choice(_of(TensorProto, proto) or [TensorProto()]))
         elif field == "g":
             graph = GraphProto()
-            graph.CopyFrom(chance.choice(_of(GraphProto, proto)))
+            graph.CopyFrom(chance.choice(_of(GraphProto, proto) or [graph]))
             one.g.CopyFrom(graph)
     return proto.SerializeToString()
 
@@ -378,7 +378,7 @@ def _interface(chance: random.Random, proto: ModelProto, _: Sequence[Seed]) -> b
 
 def _repeat_nodes(chance: random.Random, proto: ModelProto, _: Sequence[Seed]) -> bytes:
     """Nodes deleted, repeated, or in another order."""
-    graph = chance.choice(_of(GraphProto, proto))
+    graph = chance.choice(_of(GraphProto, proto) or [proto.graph])
     nodes = list(graph.node)
     if nodes:
         action = chance.randrange(3)

@@ -18,7 +18,7 @@ from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
-from tilewright.lower.graph.graph_rules import RULES, Rule
+from tilewright.lower.graph.graph_rules import RULES, Rule, names_of
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.elementwise import ROWS
 from tilewright.types.tensor import TensorType
@@ -265,7 +265,7 @@ def elements(dtype: DType, shape: Sequence[int], seed: int) -> Array:
     return np.random.default_rng(seed).choice(np.array(special, dtype.numpy), tuple(shape))
 
 
-PAIRS = [(rule, op) for rule, ops in RULES for op in ops]
+PAIRS = [(rule, op) for rule, ops in RULES for op in names_of(ops)]
 
 
 @pytest.mark.parametrize(("rule", "op"), PAIRS, ids=[f"{rule.__name__}-{op}" for rule, op in PAIRS])

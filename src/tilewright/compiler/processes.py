@@ -17,7 +17,7 @@ def useful_processes(module: Module) -> int:
     stays in one process, and so does one with registered templates or instructions, which other processes lack."""
     show = settings.SHOW.read()
     watched = show.lines or show.directory is not None or settings.VERIFY.read()
-    alone = watched or extensions.stamp()
+    alone = watched or extensions.are_for_kernels()
     return most_processes() if is_large(module) and not alone else 1
 
 

@@ -24,7 +24,8 @@ from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
 from tilewright.graph.symbolic import If, Require, Size, While
-from tilewright.report.errors import InternalError
+from tilewright.report.errors import InternalError, UserError
+from tilewright.report.nearest import suggest
 from tilewright.types.tensor import TensorType
 
 
@@ -94,7 +95,11 @@ class GraphBuilder:
 
     def ops(self, op: str, *inputs: Value, value_name: str = "", **attrs: Any) -> tuple[Value, ...]:
         """Adds a node and returns its results."""
-        kind = REGISTRY[op]
+        kind = REGISTRY.get(op)
+        if kind is None:
+            raise UserError(
+                f"there is no operator {op}", where=self.source or None, fix=suggest(op, [*REGISTRY], "operators")
+            )
         record = kind.attributes(**attrs) if attrs else _default(kind.attributes)
         context = TypeContext(op, self.source)
         inputs = tuple([self.known(v) for v in inputs])

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tilewright.core.asking import FunctionFailure
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Expr
 from tilewright.graph.names import FreshNames
@@ -110,6 +111,8 @@ class Edit:
         context = TypeContext(op, self.source)
         try:
             types = kind.types(context, tuple([v.type for v in inputs]), record)
+        except FunctionFailure:
+            raise
         except UserError:
             return None
         if not all(cond in self._required for cond, _ in context.requirements):

@@ -66,6 +66,7 @@ def run_graph(
     for node in graph.nodes:
         inputs = tuple([values[v] for v in node.inputs])
         outputs = change(node, symbols, inputs, run_node(module, node, inputs, symbols, change))
+        check_count(node, outputs)
         for value, array in zip(node.outputs, outputs, strict=True):
             check_result(node, value, array, symbols)
             values[value] = array
@@ -161,7 +162,7 @@ def run_node(
         case While():
             return run_while(module, node, inputs, symbols, change)
     with np.errstate(all="ignore"):
-        return node.op.meaning(inputs, node.attrs.evaluated(symbols))
+        return node.op.compute(inputs, node.attrs.evaluated(symbols))
 
 
 def checked_size(node: Node, size: int, symbols: Symbols) -> int:
@@ -278,12 +279,21 @@ def _place(direction: Direction, step: int, steps: int) -> int:
     return step if direction is Direction.FORWARD else steps - 1 - step
 
 
+def check_count(node: Node, arrays: tuple[Array, ...]) -> None:
+    """A meaning gives as many results as its type rule: that of a program's operator may not."""
+    if len(arrays) != len(node.outputs):
+        what = f"the meaning of the operator {node.op.name} gave {len(arrays)} arrays"
+        why = f"its type rule gives {len(node.outputs)} types"
+        raise UserError(what, where=node.op.place(), why=why, fix="mend its meaning, or its type rule")
+
+
 def check_result(node: Node, value: Value, array: Array, symbols: Symbols) -> None:
     """The result has the element type and shape of the value: else the operator breaks its own type rule."""
     shape = shape_under(value.type, symbols)
     if array.dtype != value.type.dtype.numpy or array.shape != shape:
-        raise InternalError(
-            f"{node.op.name} gave {array.dtype}{list(array.shape)} for {value.name}",
-            where=node.source or None,
-            why=f"its type is {value.type}, here {value.type.dtype}{list(shape)}",
-        )
+        why = f"its type is {value.type}, here {value.type.dtype}{list(shape)}"
+        if node.op.is_added:
+            what = f"the meaning of the operator {node.op.name} gave {array.dtype}{list(array.shape)}"
+            raise UserError(what, where=node.op.place(), why=why, fix="mend its meaning, or its type rule")
+        what = f"{node.op.name} gave {array.dtype}{list(array.shape)} for {value.name}"
+        raise InternalError(what, where=node.source or None, why=why)

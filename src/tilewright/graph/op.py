@@ -21,6 +21,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tilewright.core.asking import FunctionFailure, ask, place_of
+from tilewright.core.code import code_of
 from tilewright.core.node import Interned
 from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
@@ -193,10 +195,58 @@ class Op(ABC):
         """The output types by the type rule, and the one way to ask for them: numbers in `attrs` that sizes cannot be
         computed with are errors before the rule runs, sizes that no tensor has after it."""
         context.check_attributes(attrs)
-        types = self.infer(context, inputs, attrs)
+        if self.is_added:
+            types = self._types_if_added(context, inputs, attrs)
+        else:
+            types = self.infer(context, inputs, attrs)
         for type in types:
             context.check_size(type)
         return types
+
+    def compute(self, inputs: Arrays, attrs: Any) -> Arrays:
+        """The outputs by the meaning, and the one way to ask for them where any operator may be meant."""
+        if not self.is_added:
+            return self.meaning(inputs, attrs)
+        results = ask(f"the meaning of the operator {self.name}", self.meaning, inputs, attrs)
+        if not isinstance(results, tuple) or not all(isinstance(y, np.ndarray | np.generic) for y in results):
+            raise self._misfit("meaning", self.meaning, results, "a tuple of arrays", "return (y,)")
+        return tuple([np.asarray(y) for y in results])
+
+    def estimate(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
+        """The instructions by `work`, and the one way to ask for them."""
+        if not self.is_added:
+            return self.work(inputs, attrs)
+        work = ask(f"the work of the operator {self.name}", self.work, inputs, attrs)
+        if not isinstance(work, Work):
+            raise self._misfit("work", self.work, work, "a Work", "return Work(plain=2)")
+        return work
+
+    def _types_if_added(
+        self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any
+    ) -> tuple[TensorType, ...]:
+        types = ask(f"the type rule of the operator {self.name}", self.infer, context, inputs, attrs)
+        if not isinstance(types, tuple) or not all(isinstance(t, TensorType) for t in types):
+            raise self._misfit("type rule", self.infer, types, "a tuple of types", "return (inputs[0],)")
+        return types
+
+    def _misfit(self, part: str, function: object, came: object, form: str, fix: str) -> FunctionFailure:
+        """The error for an answer of another kind than is asked for."""
+        why = f"a {type(came).__name__} came, and it is {form}"
+        what = f"the {part} of the operator {self.name} gives no answer that can be used"
+        return FunctionFailure(what, where=place_of(function) or None, why=why, fix=fix)
+
+    def place(self) -> str | None:
+        """Where a program has it written."""
+        return place_of(self.meaning) or None
+
+    def code(self) -> str:
+        """Text for what it does, where a program has it written."""
+        return code_of(self)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether a program has registered it: what it answers is checked, and told of as the program's."""
+        return ADDED.get(self.name) is self
 
     @abstractmethod
     def infer(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:
@@ -219,7 +269,10 @@ class Op(ABC):
 
 
 REGISTRY: dict[str, Op] = {}
-"""Every operator kind by name; `tilewright.ops` fills it."""
+"""Every operator kind by name; `tilewright.ops` fills it, and programs may add theirs (added.py)."""
+
+ADDED: dict[str, Op] = {}
+"""Those that programs added."""
 
 
 def register(op: Op) -> Op:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tilewright.core.asking import FunctionFailure
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
@@ -198,6 +199,8 @@ class _Verifier:
         context = TypeContext(op.name, node.source)
         try:
             types = op.types(context, tuple([v.type for v in node.inputs]), attrs)
+        except FunctionFailure:
+            raise
         except UserError as error:
             self.fail(node, "", error.why or error.what, error.fix or "change the inputs or the fields")
             return

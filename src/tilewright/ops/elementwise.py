@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.core.asking import FunctionFailure, ask, place_of
+from tilewright.core.code import code_of
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, maximum, select
 from tilewright.expr.dtypes import DType
@@ -70,12 +72,15 @@ class Row:
 
 
 class Elementwise(Op):
-    """An operator whose output element is `expression` of the broadcast input elements."""
+    """An operator whose output element is `expression` of the broadcast input elements. `kinds` are those of the
+    element types that it takes (letters of b, i, u, f); it answers `truth` values, or elements of the inputs' type."""
 
     pattern = Pattern.MAP
     elementwise = True
     name = "elementwise"
     arity = 1
+    kinds = "f"
+    truth = False
 
     def expression(self, elements: tuple[Expr, ...], attrs: Any) -> Expr:
         """The output element as an expression of the input elements."""
@@ -83,7 +88,10 @@ class Elementwise(Op):
 
     def result(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> DType:
         """The element type of the output; raises for element types that the operator does not take."""
-        raise AssertionError(f"{self.name} has no result type")
+        for type in inputs:
+            check_kind(context, type, self.kinds)
+        check_same_dtype(context, inputs)
+        return dtypes.bool_ if self.truth else inputs[0].dtype
 
     def work(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
         return _work(self, tuple([x.dtype for x in inputs]), attrs)
@@ -121,17 +129,34 @@ class RowOp(Elementwise):
         self.row = row
         self.name = row.name
         self.arity = row.arity
-        self.subtracts = row.subtracts
+        self.kinds, self.truth, self.subtracts = row.kinds, row.truth, row.subtracts
         self.__doc__ = row.law
 
     def expression(self, elements: tuple[Expr, ...], attrs: Any) -> Expr:
         return self.row.build(*elements)
 
-    def result(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> DType:
-        for type in inputs:
-            check_kind(context, type, self.row.kinds)
-        check_same_dtype(context, inputs)
-        return dtypes.bool_ if self.row.truth else inputs[0].dtype
+
+class Expression(RowOp):
+    """The operator of an expression that a program gives, which is checked to be one of the type promised."""
+
+    def place(self) -> str | None:
+        return place_of(self.row.build) or None
+
+    def code(self) -> str:
+        return code_of(self.row.build, self.kinds, self.truth)
+
+    def expression(self, elements: tuple[Expr, ...], attrs: Any) -> Expr:
+        given = ask(f"the expression of the operator {self.name}", self.row.build, *elements)
+        promised = dtypes.bool_ if self.truth else elements[0].dtype
+        if isinstance(given, Expr) and given.dtype is promised:
+            return given
+        came = f"one of {given.dtype}" if isinstance(given, Expr) else f"a {type(given).__name__}"
+        raise FunctionFailure(
+            f"the expression of the operator {self.name} cannot be used",
+            where=self.place(),
+            why=f"{came} came, and it is an expression of {promised} for elements of {elements[0].dtype}",
+            fix=f"cast it: tilewright.expr.build.cast(…, {'dtypes.bool_' if self.truth else 'x.dtype'})",
+        )
 
 
 class SelectOp(Elementwise):

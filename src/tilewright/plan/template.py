@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tilewright.core import extensions
+from tilewright.core.code import code_of, is_own
 from tilewright.plan.decision import Alternative, Decision, Refusal, record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.nests.passes import schedule_beside
@@ -118,8 +119,8 @@ def register(template: Template[Any, Any]) -> None:
                 fix="give the template another name",
             )
         names[template.name] = template
-    if not extensions.is_own(type(template)):
-        extensions.add(f"template {template.name}", extensions.source_of(type(template)))
+    if not is_own(type(template)):
+        extensions.add(f"template {template.name}", code_of(template), for_kernels=True)
 
 
 def unregister(name: str) -> None:

@@ -201,7 +201,8 @@ class Executable:
         written = self._written()
         require_same([p.label for p in (*self.inputs[written.start :], *self.outputs)], first, second)
         for n, changed in zip(written, first, strict=False):
-            inputs[n][...] = changed
+            if changed.tobytes() != inputs[n].tobytes():
+                inputs[n][...] = changed
         results = []
         for n, (made, place) in enumerate(zip(first[len(written) :], outputs, strict=True)):
             own = place if place is not None else wanted[n] if wanted is not None else None
@@ -229,8 +230,8 @@ class Executable:
         return [np.array(a) for a in (*given[written.start :], *self._collect(made, frame, None))]
 
     def _written(self) -> range:
-        """The numbers of the inputs that a call writes, the last ones: none."""
-        return range(len(self._names), len(self._names))
+        """The numbers of the inputs that a call may write: none, or all of a program that returns nothing."""
+        return range(len(self._names) if self.outputs else 0, len(self._names))
 
     def run(
         self, feeds: Mapping[str, Any], *others: object, out: Mapping[str, Array] | None = None

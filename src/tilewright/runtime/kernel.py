@@ -58,10 +58,6 @@ class Kernel(Executable):
                 require_finite(array, port.label)
         return super()._run(given, wanted)
 
-    def _written(self) -> range:
-        """The numbers of the parameters that the function writes."""
-        return range(self.outputs_at, len(self.inputs))
-
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
         """Refused: what a file holds is called with inputs and returns outputs."""
         raise UserError(

@@ -209,7 +209,7 @@ def register(instruction: Instruction) -> None:
         fix = "give it another name"
         raise UserError(f"there is an instruction {instruction.name} already", where="target.instructions", fix=fix)
     INSTRUCTIONS[instruction.name] = instruction
-    extensions.add(f"instruction {instruction.name}", repr(instruction))
+    extensions.add(f"instruction {instruction.name}", repr(instruction), for_kernels=True)
 
 
 def unregister(name: str) -> None:

@@ -158,10 +158,12 @@ function fitting(canvas) {
   return Math.min(1, (canvas.clientWidth - 2) / widest, (canvas.clientHeight - 2) / height);
 }
 
-// A graph begins at its highest box, which may be far from the left.
+// A graph begins at the first box of its highest row, which may be far from the left.
 function begin(canvas) {
-  const tops = all("svg [data-item]", canvas).map((box) => box.getBoundingClientRect());
-  const first = tops.reduce((best, box) => (box.top < best.top - 1 ? box : best), tops[0] ?? canvas.getBoundingClientRect());
+  const boxes = all("svg [data-item]", canvas).map((box) => box.getBoundingClientRect());
+  const top = Math.min(...boxes.map((box) => box.top));
+  const first = boxes.find((box) => box.top < top + 20);
+  if (!first) return;
   const middle = first.left + first.width / 2 - canvas.getBoundingClientRect().left + canvas.scrollLeft;
   canvas.scrollTo(middle - canvas.clientWidth / 2, 0);
 }

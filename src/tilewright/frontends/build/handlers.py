@@ -13,15 +13,18 @@ must be given. So a node can be checked before anything is built.
 from __future__ import annotations
 
 import inspect
+import types
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from tilewright.core.asking import failure, place_of
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import AlreadyReported, Unsupported
 from tilewright.frontends.build.values import Tensor
-from tilewright.report.errors import TilewrightError, UserError
+from tilewright.report.errors import RuntimeFault, TilewrightError, UserError
 
 Results = Tensor | tuple[Tensor | None, ...]
 HandlerFunction = Callable[..., Results]
@@ -48,6 +51,8 @@ class Handler:
     function: HandlerFunction
     since: int
     until: int
+    added: str = ""
+    """What a program calls the operator that it has added the handler for; nothing for those of the package."""
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
@@ -63,7 +68,7 @@ class Handler:
     @cached_property
     def _needed(self) -> list[bool]:
         """Which of the inputs that must have a place must be there."""
-        return ["None" not in str(p.annotation) for p in self._parameters[: self.inputs[0]]]
+        return [not _may_be_none(p.annotation) for p in self._parameters[: self.inputs[0]]]
 
     @cached_property
     def attributes(self) -> Mapping[str, Parameter]:
@@ -100,11 +105,30 @@ class Handler:
             if error.where:
                 raise
             raise UserError(error.what, where=b.graph.source, why=error.why, fix=error.fix) from None
-        except (TilewrightError, Unsupported, AlreadyReported):
+        except (Unsupported, AlreadyReported):
             raise
         except Exception as error:
+            if self.added and not isinstance(error, RuntimeFault):
+                raise self._failure(b, error) from error
+            if isinstance(error, TilewrightError):
+                raise
             raise misfit(b.graph.source, error, fix) from error
-        return results if isinstance(results, tuple) else (results,)
+        return self._checked(b, results) if self.added else results if isinstance(results, tuple) else (results,)
+
+    def _failure(self, b: Emit, error: Exception) -> UserError:
+        """The error for what a program's handler raised, at its line and at the node that it was asked for."""
+        found = failure(f"the handler of {self.added}", self.function, error)
+        return UserError(found.what, where=found.where, why=f"{found.why}\n(for {b.graph.source})", fix=found.fix)
+
+    def _checked(self, b: Emit, results: object) -> tuple[Tensor | None, ...]:
+        """The results of a program's handler, which are tensors."""
+        made = results if isinstance(results, tuple) else (results,)
+        came = next((r for r in made if not isinstance(r, Tensor | None)), None)
+        if came is None and results is not None:
+            return made
+        why = f"a {type(came).__name__} came, and it is a tensor or a tuple of them\n(for {b.graph.source})"
+        what = f"the handler of {self.added} gives no result that can be used"
+        raise UserError(what, where=place_of(self.function) or None, why=why, fix='return b.map("snake", x)')
 
 
 class Handlers:
@@ -139,4 +163,21 @@ def misfit(source: str, error: Exception, fix: str) -> UserError:
 
 def _parameter(p: inspect.Parameter) -> Parameter:
     required = p.default is p.empty
-    return Parameter(str(p.annotation).split(" |")[0], None if required else p.default, required)
+    return Parameter(kind_of(p.annotation), None if required else p.default, required)
+
+
+def kind_of(annotation: object) -> str:
+    """The kind of attribute that an annotation names, as text or as a type: its first word, without its module."""
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return annotation.__name__
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return kind_of(typing.get_args(annotation)[0])
+    first = str(annotation).split(" |")[0]
+    return _LISTS.get(first, first.rpartition(".")[2])
+
+
+def _may_be_none(annotation: object) -> bool:
+    return "None" in str(annotation) or "Optional" in str(annotation)
+
+
+_LISTS = {"tuple[int, ...]": "Ints", "tuple[float, ...]": "Floats", "tuple[str, ...]": "Strs"}

@@ -64,9 +64,10 @@ Extents = dict[Axis, tuple[Expr, Expr, Expr]]
 
 class Changing:
     """Which extents of a loop's states change from step to step, as far as readings of its body told: each with a
-    number, the same where all readings had them the same."""
+    number, the same where all readings had them the same. `never` says that the loop was a scan."""
 
     def __init__(self) -> None:
+        self.never = False
         self._groups: dict[Axis, int] = {}
 
     def numbers(self, first: Sequence[Sequence[Expr]]) -> list[dict[int, int]]:

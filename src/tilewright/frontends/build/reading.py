@@ -24,6 +24,9 @@ Size = Expr | int
 LEAST = int(dtypes.i64.min)
 MOST = int(dtypes.i64.max)
 
+MOST_DIMENSIONS = 32
+"""Of a tensor."""
+
 
 class Reading:
     """The graph being built, and the node being read: which of its outputs are wanted."""
@@ -67,6 +70,13 @@ class Reading:
         for e in found:
             self._check_known(e, what, low, high)
         return found
+
+    def shape(self, x: Tensor, what: str, low: Size = LEAST, high: Size = MOST) -> list[Expr]:
+        """The elements of an integer tensor as the dimensions of another: no more than a tensor may have."""
+        count = math.prod(x.static_shape() or ())
+        if count > MOST_DIMENSIONS:
+            raise self.error(f"{what} has {count} elements; a tensor has at most {MOST_DIMENSIONS} dimensions")
+        return self.sizes(x, what, low, high)
 
     def _check_known(self, e: Expr, what: str, low: Size, high: Size) -> None:
         """A number must be in [low, high]; a size must, too, where that is a bound of its own and not just a large

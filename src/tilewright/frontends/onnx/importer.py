@@ -16,10 +16,11 @@ import numpy as np
 from tilewright.core.reading import LENIENT, Reading
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr
-from tilewright.frontends.build.handlers import misfit
+from tilewright.frontends.build.handlers import NEWEST, misfit
 from tilewright.frontends.build.loop import Changing
 from tilewright.frontends.build.names import Dimensions, clip
 from tilewright.frontends.build.problems import AlreadyReported, Problems, Unsupported
+from tilewright.frontends.build.reading import MOST_DIMENSIONS
 from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
@@ -30,13 +31,14 @@ from tilewright.frontends.onnx.functions import Body
 from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, NEGATIVE_SIZE, OPSET_MISSING, OUTPUT_TWICE
 from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.order import check_order, in_order
-from tilewright.frontends.onnx.registry import attribute_values, check_call
+from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call
 from tilewright.frontends.onnx.sloppy import check_default, check_names, check_shape, check_values, newest_version
 from tilewright.frontends.onnx.structure import domain_of
 from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
 from tilewright.report.errors import TilewrightError, UserError
+from tilewright.report.logs import debug
 from tilewright.types.tensor import TensorType
 
 if TYPE_CHECKING:
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
 
 DEEPEST_CALL = 32
 """How deep functions may call functions: those of a model and those that ONNX defines."""
-
-MOST_DIMENSIONS = 32
 
 _CHECK = "see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect"
 
@@ -295,6 +295,8 @@ class Importer:
         wanted = tuple(bool(name) for name in node.output)
         local = self._functions.get((domain, node.op_type, node.overload))
         if local is not None:
+            if HANDLERS.find(node.op_type, NEWEST, domain) is not None:
+                debug("%s is computed by the function of the model, not by the handler of its operator", source)
             return (
                 None
                 if unread
@@ -337,7 +339,8 @@ class Importer:
         domain = domain_of(node.domain)
         if not functions.has_standard_body(node.op_type, version, domain):
             name = f"{domain}.{node.op_type}" if domain else node.op_type
-            self.problems.add(f"the operator {name} is not supported", where=source, why=f"opset {version} is imported")
+            what, why = f"the operator {name} is not supported", f"opset {version} is imported"
+            self.problems.add(what, where=source, why=why, fix=_fix_of(domain, node.op_type))
             return None
         if inputs is None:
             return None
@@ -380,6 +383,17 @@ def source_of(node: NodeProto) -> str:
     """How errors and reports name a node: its operator and name, or the first value that it gives."""
     name = node.name or next((f"→ {o}" for o in node.output if o), "")
     return f"{node.op_type} {clip(name)}" if name else node.op_type
+
+
+def _fix_of(domain: str, operator: str) -> str | None:
+    """What to do about an operator that nothing reads: those of other domains than ONNX's can be registered."""
+    if domain in ("", "ai.onnx.ml", MICROSOFT):
+        return None
+    versions = [h.since for h in HANDLERS.table.get((domain, operator), ())]
+    if versions:
+        return f"register a handler for this version, too: there is one since version {min(versions)}"
+    written = f"@tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
+    return f"register a handler of it: {written}, in a module of --import"
 
 
 def _element_problem(number: int, where: str) -> UserError:

@@ -36,7 +36,7 @@ handles = HANDLERS.handles
 MICROSOFT = "com.microsoft"
 """The domain of the operators that ONNX Runtime adds."""
 
-_KINDS = {
+KINDS = {
     "float": 1, "int": 2, "str": 3, "TensorProto": 4, "GraphProto": 5, "Floats": 6, "Ints": 7, "Strs": 8,
     "AnyInt": 2, "AnyInts": 7,
 }  # fmt: skip
@@ -55,7 +55,7 @@ def check_call(handler: Handler, inputs: list[bool], given: Mapping[str, Attribu
         parameter = handler.attributes.get(name)
         if parameter is None:
             continue
-        kind = _KINDS[parameter.kind]
+        kind = KINDS[parameter.kind]
         if attribute.type != kind and not (attribute.type == 0 and kind in (1, 2)):
             has = _KIND_NAMES.get(attribute.type, f"of type {attribute.type}")
             problems.append(f"its attribute {name!r} is {has}, not {_KIND_NAMES[kind]}")

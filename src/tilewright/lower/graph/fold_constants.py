@@ -20,6 +20,7 @@ from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Var, const
 from tilewright.graph.attributes import expressions_in
 from tilewright.graph.edit import Array, Edit, over_graphs
+from tilewright.graph.evaluate import check_count, check_result
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import Op, Pattern
 from tilewright.report.errors import RuntimeFault
@@ -64,7 +65,7 @@ def _note(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> None
     if array is not None:
         known[value] = array
     elif not node.inputs and node.op.pattern is not Pattern.SHAPE and _elements(node) <= limit and _is_static(node):
-        known[value] = node.op.meaning((), node.attrs.evaluated({}))[0]
+        known[value] = _results(node, ())[0]
 
 
 def _compute(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> tuple[Array, ...] | None:
@@ -78,10 +79,20 @@ def _compute(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> t
         return None
     try:
         with np.errstate(all="ignore"):
-            results = node.op.meaning(tuple([known[v] for v in inputs]), node.attrs.evaluated({}))
+            results = _results(node, tuple([known[v] for v in inputs]))
     except RuntimeFault:
         return None
     return tuple([np.ascontiguousarray(r).reshape(r.shape) for r in results])
+
+
+def _results(node: Node, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The results by the meaning; those of a program's operator may be of other types than it says."""
+    results = node.op.compute(inputs, node.attrs.evaluated({}))
+    if node.op.is_added:
+        check_count(node, results)
+        for value, array in zip(node.outputs, results, strict=True):
+            check_result(node, value, array, {})
+    return results
 
 
 def _is_static(node: Node) -> bool:

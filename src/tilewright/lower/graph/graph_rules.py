@@ -8,13 +8,13 @@ not x for x = -0.0), but for the payload of NaN. Each takes away a node, or puts
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, const
 from tilewright.graph.nodes import Node, Value
-from tilewright.graph.op import REGISTRY
+from tilewright.graph.op import REGISTRY, Op
 from tilewright.ops.elementwise import CastAttributes, Elementwise
 from tilewright.ops.movement import (
     MOST_JOINED,
@@ -44,6 +44,16 @@ class Graph(Protocol):
 
 
 Rule = Callable[[Node, Graph], Value | None]
+Operators = tuple[str, ...] | Callable[[Op], bool]
+"""The operators whose nodes a rule looks at: by their names, or all of which something holds."""
+Rules = Sequence[tuple[Rule, Operators]]
+
+
+def names_of(operators: Operators) -> tuple[str, ...]:
+    """The names of the operators; of those that are registered, for a condition."""
+    if isinstance(operators, tuple):
+        return operators
+    return tuple([name for name, op in REGISTRY.items() if operators(op)])
 
 
 def _with_constant(node: Node, graph: Graph) -> Iterator[tuple[Value, Const]]:
@@ -338,12 +348,12 @@ def reduce_units(node: Node, graph: Graph) -> Value | None:
     return graph.make("reshape", x, shape=node.outputs[0].type.shape)
 
 
-def _of_several() -> tuple[str, ...]:
-    """The elementwise operators of several operands."""
-    return tuple([name for name, op in REGISTRY.items() if isinstance(op, Elementwise) and op.arity > 1])
+def of_several(op: Op) -> bool:
+    """Whether an operator is an elementwise one of several operands."""
+    return isinstance(op, Elementwise) and op.arity > 1
 
 
-RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+RULES: Rules = (
     (add_zero, ("add",)),
     (subtract_zero, ("sub",)),
     (multiply_one, ("mul",)),
@@ -375,6 +385,6 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (concat_of_concat, ("concat",)),
     (pad_by_nothing, ("pad",)),
     (reduce_units, ("reduce",)),
-    (operand_repeated, _of_several()),
+    (operand_repeated, of_several),
 )
 """Each rule with the operators whose nodes it looks at, in the order they are tried."""

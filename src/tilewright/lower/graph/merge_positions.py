@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import Module, Node, Value
-from tilewright.graph.op import REGISTRY, Pattern
-from tilewright.lower.graph.graph_rules import Graph
+from tilewright.graph.op import Op, Pattern
+from tilewright.lower.graph.graph_rules import Graph, Rules
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.checks import ONE, ZERO
 from tilewright.ops.contract import ContractAttributes, maps_of
@@ -149,8 +149,8 @@ class _Run:
 
 
 def _run(spec: Spec, maps: IndexMaps, node: Node) -> _Run | None:
-    """The axes to merge, of one operand alone: the last ones of the output, or others of known extents of which two at
-    least are more than 1."""
+    """The axes to merge, of one operand alone: the last ones of the output, or others, of which two or more have
+    more than one point."""
     found: list[_Run] = []
     for n, (indices, value) in enumerate(zip(spec.operands, node.inputs, strict=True)):
         if len(indices) != value.type.rank:
@@ -185,8 +185,7 @@ def _together(output: Sequence[str], own: Sequence[str], alone: Sequence[bool]) 
 
 
 def _are_rows(run: _Run, maps: IndexMaps) -> bool:
-    extents = [maps.extent(a) for a in run.axes]
-    return all(isinstance(e, Const) for e in extents) and sum(e is not ONE for e in extents) >= 2
+    return sum(maps.extent(a) is not ONE for a in run.axes) >= 2
 
 
 def _extents(maps: IndexMaps, indices: Sequence[Affine]) -> Shape:
@@ -320,11 +319,16 @@ def _under(value: Value, out: Shape, groups: list[tuple[Shape, Shape]], graph: G
     return graph.make("reshape", value, shape=tuple(target))
 
 
-RULES = (
+def is_elementwise(op: Op) -> bool:
+    """Whether an operator computes each point from the same point of its inputs."""
+    return op.elementwise
+
+
+RULES: Rules = (
     (drop_one_column, ("contract",)),
     (slice_strides, ("contract",)),
     (merge_axes, ("contract",)),
     (pad_of_view, ("reshape",)),
     (behind_reduction, ("reduce",)),
-    (behind_elementwise, tuple(name for name, op in REGISTRY.items() if op.elementwise)),
+    (behind_elementwise, is_elementwise),
 )

@@ -9,8 +9,6 @@ What is not used any more stays for eliminate_dead.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tilewright.expr.dtypes import from_numpy
@@ -18,17 +16,15 @@ from tilewright.expr.nodes import Const, const
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Constant
-from tilewright.lower.graph.graph_rules import RULES, Rule
+from tilewright.lower.graph.graph_rules import RULES, Rule, Rules, names_of
 from tilewright.ops.symbolic import Full
-
-Rules = Sequence[tuple[Rule, tuple[str, ...]]]
 
 
 def simplify_graph(module: Module, rules: Rules = RULES) -> Module:
     """The module with all graph functions simplified."""
     table: dict[str, list[Rule]] = {}
     for rule, operators in rules:
-        for op in operators:
+        for op in names_of(operators):
             table.setdefault(op, []).append(rule)
     return over_graphs(module, lambda m, f: _simplify(m, f, table))
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tilewright.core.node import Node as CoreNode
-from tilewright.core.walk import nodes_in, preorder
-from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.expr.variables import variables_of
+from tilewright.core.walk import nodes_in
+from tilewright.expr.nodes import Const, Var
 from tilewright.graph.edit import in_order, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store
+from tilewright.loops.nodes import Alloc, Block, Buffer, Function
+from tilewright.loops.symbols import free_symbols
+from tilewright.lower.kernels.define import define
 from tilewright.plan.fusion.dataflow import Reference
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Plan
@@ -187,7 +188,7 @@ def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mappi
             if own[v].scope is Scope.ARENA:
                 build.add(Alloc(own[v]))
         operands = tuple(own[v] if Reference(v, node) in kernel.inside else read[v] for v in node.inputs)
-        node.op.define(build, operands, tuple(own[v] for v in node.outputs), node.attrs)
+        define(build, node, operands, tuple(own[v] for v in node.outputs))
     body = build.body()
     params = (*read.values(), *(own[v] for v in outputs))
     return Function(name, free_symbols(body, params), params, body, len(outputs), kernel.source)
@@ -205,50 +206,6 @@ def _unique_names(values: tuple[Value, ...]) -> list[str]:
         taken.add(name)
         names.append(name)
     return names
-
-
-def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:
-    """The variables that a body and its parameters' shapes use and nothing in the body defines, in order of use."""
-    used: dict[Var, None] = {}
-    defined: set[Var] = set()
-    if not _may_have_symbols(body, params):
-        return ()
-
-    def use(e: Expr) -> None:
-        used.update(dict.fromkeys(v for v in preorder(e) if isinstance(v, Var)))
-        for load in preorder(e):
-            if isinstance(load, Load):
-                for extent in load.buffer.shape:
-                    used.update(dict.fromkeys(v for v in preorder(extent) if isinstance(v, Var)))
-
-    for buffer in params:
-        for extent in buffer.shape:
-            use(extent)
-    for s in statements(body):
-        if isinstance(s, For | Let):
-            defined.add(s.var)
-        if isinstance(s, Block):
-            defined.update(a.var for a in s.axes)
-        if isinstance(s, Alloc | Store):
-            for extent in s.buffer.shape:
-                use(extent)
-        for child in s.children():
-            if isinstance(child, Expr):
-                use(child)
-            elif isinstance(child, Axis):
-                use(child.binding)
-    return tuple(v for v in used if v not in defined)
-
-
-def _may_have_symbols(body: Stmt, params: tuple[Buffer, ...]) -> bool:
-    """Whether a body or its parameters use anything that the body does not define. What it loads from is a parameter or
-    a buffer of its own."""
-    inside = list(statements(body))
-    defined = {s.var for s in inside if isinstance(s, For | Let)}
-    defined |= {axis.var for s in inside if isinstance(s, Block) for axis in s.axes}
-    buffers = {*params, *(s.buffer for s in inside if isinstance(s, Alloc | Store))}
-    sizes = (variables_of(extent) for buffer in buffers for extent in buffer.shape)
-    return not body.variables().union(*sizes) <= defined
 
 
 def _name(kernel: Kernel) -> str:

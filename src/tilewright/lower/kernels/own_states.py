@@ -29,7 +29,7 @@ from tilewright.graph.op import REGISTRY
 from tilewright.graph.symbolic import Call, If, While, ahead, bodies_of, given_symbols, running, states_of
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, Function
-from tilewright.lower.kernels.make_kernels import free_symbols
+from tilewright.loops.symbols import free_symbols
 from tilewright.types.tensor import TensorType
 
 

@@ -35,7 +35,7 @@ from tilewright.types.scopes import Scope
 
 def guard_buffers(module: Module, target: Target) -> Module:
     """The module with guarded buffers, where the setting asks for it."""
-    main = module.main
+    main = module.functions.get(module.entry)  # kernels alone have no entry
     if not settings.CHECK.read() or not isinstance(main, Function):
         return module
     body = statements_of(main.body)

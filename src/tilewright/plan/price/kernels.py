@@ -114,7 +114,7 @@ class CostModel:
         lanes = max(self.target.vector_bits // bits, 1)
         if isinstance(node.attrs, ContractAttributes):
             return self._products(node, bits, lanes) / self.target.core.hertz
-        work = node.op.work(tuple([v.type for v in node.inputs]), node.attrs)
+        work = node.op.estimate(tuple([v.type for v in node.inputs]), node.attrs)
         return self._points(node) * vector_cycles(work, self.target, lanes) / lanes / self.target.core.hertz
 
     def _count_points(self, node: Node) -> int:

@@ -77,6 +77,10 @@ def loop(
     go = _condition(b, True) if cond is None else cond
     count = int(most.value) if isinstance(most, Const) and truth(go) is not None else None
     ending, drawn = Ending(b, body, go, initial, most, _inputs_of_step, conditional=True), b.model.draws
+    counted = truth(go) and count is not None and FEW_STEPS < count <= MOST_SCANNED
+    whole = _as_scan(b, body, count, initial) if counted and ending.changing.never and count is not None else None
+    if whole is not None:
+        return *whole[0], *whole[1]
     turn = ending.read()
     if count is not None and (turn is None or count <= FEW_STEPS) and count <= MOST_STEPS:
         is_told = turn is None or turn.is_told_by_step()
@@ -86,16 +90,22 @@ def loop(
             return _unrolled(b, body, count if truth(go) else 0, initial)
     if turn is None:
         raise ending.report()
-    if count is not None and truth(go) and truth(turn.proceed) and FEW_STEPS < count <= MOST_SCANNED:
+    if counted and truth(turn.proceed) and count is not None:
         own, after, b.model.draws = set(b.graph.bodies) - ending.known, b.model.draws, drawn
-        stacked = [False] * len(turn.stacked)
-        whole = scan_graph(b, body, count, initial, [b.iota([count], 0)], [False], stacked, [_condition(b, True)])
+        whole = _as_scan(b, body, count, initial)
         if whole is not None:
             b.graph.forget(set(b.graph.bodies) - own)
+            ending.changing.never = True
             return *whole[0], *whole[1]
         b.model.draws = after
     states, stacks = turn.finish()
     return *states, *stacks
+
+
+def _as_scan(b: OnnxEmit, body: GraphProto, count: int, initial: Sequence[Tensor]) -> Results | None:
+    """A Loop of so many steps as a scan, where it can be one."""
+    stacked = [False] * (len(body.output) - 1 - len(initial))
+    return scan_graph(b, body, count, initial, [b.iota([count], 0)], [False], stacked, [_condition(b, True)])
 
 
 def _inputs_of_step(b: OnnxEmit, step: Expr, states: Sequence[Tensor]) -> list[Tensor]:

@@ -228,7 +228,7 @@ def max_unpool(
     ]
     target = [*x.shape[:2], *natural]
     if output_shape is not None:
-        target = b.sizes(output_shape, "the output shape of MaxUnpool", 0, LARGEST)
+        target = b.shape(output_shape, "the output shape of MaxUnpool", 0, LARGEST)
     if len(target) != x.rank:
         raise b.error(f"the output shape of MaxUnpool has {len(target)} entries for {x.rank} dimensions")
     count, places = product(x.shape), b.reshape(index, (product(x.shape),))

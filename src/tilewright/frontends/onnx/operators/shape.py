@@ -47,7 +47,7 @@ def reshape_by_attribute(b: Emit, x: Tensor, *, shape: Ints) -> Tensor:
 
 @handles("Reshape", since=5)
 def reshape(b: Emit, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
-    wanted = b.sizes(shape, "the shape of Reshape", -1, LARGEST)
+    wanted = b.shape(shape, "the shape of Reshape", -1, LARGEST)
     return b.reshape(x, _target(b, x, wanted, bool(allowzero)))
 
 
@@ -184,7 +184,7 @@ def _unmarked_at(positions: Sequence[Expr], marks: Sequence[Expr], values: Seque
 
 @handles("ConstantOfShape")
 def constant_of_shape(b: OnnxEmit, shape: Tensor, *, value: TensorProto | None = None) -> Tensor:
-    dims = b.sizes(shape, "the shape of ConstantOfShape", 0, LARGEST)
+    dims = b.shape(shape, "the shape of ConstantOfShape", 0, LARGEST)
     if value is None:
         return b.full(dims, 0.0, dtypes.f32)
     data = b.of_array(b.model.tensor_data(value))
@@ -196,7 +196,7 @@ def constant_of_shape(b: OnnxEmit, shape: Tensor, *, value: TensorProto | None =
 @handles("Expand")
 def expand(b: Emit, x: Tensor, shape: Tensor) -> Tensor:
     """Both sides broadcast: an extent of one in either takes the other's."""
-    wanted = b.sizes(shape, "the shape of Expand", 0, LARGEST)
+    wanted = b.shape(shape, "the shape of Expand", 0, LARGEST)
     return b.broadcast(x, merged_shape(b, x.shape, wanted))
 
 
