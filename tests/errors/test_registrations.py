@@ -421,7 +421,7 @@ class TestHandlers:
             "the operator com.example.Mine is not supported",
             "at:   Mine '→ y'",
             "why:  opset 1 is imported",
-            "fix:  register a handler of it: @tilewright.onnx_operator('com.example', 'Mine')",
+            "fix:  register a handler of it: @tilewright.onnx_operator('com.example', 'Mine'), in a module of --import",
         )
 
     def test_versions_without_a_handler(self) -> None:

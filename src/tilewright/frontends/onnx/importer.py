@@ -413,7 +413,8 @@ def _fix_of(domain: str, operator: str) -> str | None:
     versions = [h.since for h in HANDLERS.table.get((domain, operator), ())]
     if versions:
         return f"register a handler for this version, too: there is one since version {min(versions)}"
-    return f"register a handler of it: @tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
+    written = f"@tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
+    return f"register a handler of it: {written}, in a module of --import"
 
 
 def _element_problem(number: int, where: str) -> UserError:
