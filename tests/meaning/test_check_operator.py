@@ -16,6 +16,7 @@ from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Expr, as_expr
 from tilewright.graph.op import REGISTRY
 from tilewright.loops.build import load
+from tilewright.types.tensor import TensorType
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +139,60 @@ def test_what_is_no_operator() -> None:
     with pytest.raises(tw.UserError, match="an operator"):
         tw.check_operator("add", numbers(2))  # type: ignore[arg-type]
     assert FactorAttributes().factor == 1.0
+
+
+class MaxAndSum(tw.Operator):
+    """The greatest element above 0 and the sum of each row, by way of a copy: several results, blocks, and a buffer."""
+
+    name = "max_and_sum"
+
+    def infer(self, context, inputs, attrs):  # type: ignore[no-untyped-def]
+        row = TensorType(inputs[0].dtype, inputs[0].shape[:-1])
+        return (row, row)
+
+    def meaning(self, inputs, attrs):  # type: ignore[no-untyped-def]
+        (x,) = inputs
+        return (x.max(-1, initial=0), x.sum(-1))
+
+    def define(self, build, inputs, outputs, attrs):  # type: ignore[no-untyped-def]
+        (x,), (top, total) = inputs, outputs
+        copy = build.temporary("copy", x)
+        build.compute("copied", copy, lambda *at: load(x, *at))
+        build.accumulate("top", top, [x.shape[-1]], init=0, update=lambda acc, *at: maximum(acc, load(copy, *at)))
+        build.accumulate("total", total, [x.shape[-1]], init=0, update=lambda acc, *at: acc + load(copy, *at))
+
+
+class Outer(tw.Operator):
+    """The differences of all pairs: a map whose points are others than those of its input."""
+
+    name = "outer_difference"
+    pattern = tw.Pattern.MAP
+
+    def infer(self, context, inputs, attrs):  # type: ignore[no-untyped-def]
+        return (TensorType(inputs[0].dtype, inputs[0].shape * 2),)
+
+    def meaning(self, inputs, attrs):  # type: ignore[no-untyped-def]
+        return (np.subtract.outer(inputs[0], inputs[0]),)
+
+    def define(self, build, inputs, outputs, attrs):  # type: ignore[no-untyped-def]
+        (x,), (y,) = inputs, outputs
+        build.compute(self.name, y, lambda i, j: load(x, i) - load(x, j))
+
+
+@pytest.mark.parametrize("pattern", [tw.Pattern.OPAQUE, tw.Pattern.REDUCE])
+def test_several_results_and_blocks(pattern: tw.Pattern) -> None:
+    op = MaxAndSum()
+    op.pattern = pattern
+    tw.register(op)
+    assert tw.check_operator(op, numbers(4, 6)).sizes == 13
+
+
+def test_a_map_of_other_points() -> None:
+    op = Outer()
+    tw.register(op)
+    assert tw.check_operator(op, numbers(6)).sizes == 7
+
+
+def test_a_scalar_has_one_set_of_sizes() -> None:
+    text = str(tw.check_operator(REGISTRY["exp"], np.float32(0.5)))
+    assert text == "exp agrees for 1 set of sizes, in 4 comparisons"

@@ -37,6 +37,7 @@ from tilewright.graph.op import REGISTRY, Op
 from tilewright.plan.decision import Choices
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import InternalError, RuntimeFault, TilewrightError, UserError
+from tilewright.report.quantities import counted
 from tilewright.target import native
 from tilewright.types.tensor import TensorType
 
@@ -69,7 +70,8 @@ class Agreement:
 
     def __str__(self) -> str:
         refused = f"; its type rule refuses {self.refused} more" if self.refused else ""
-        return f"{self.operator} agrees for {self.sizes} sets of sizes, in {self.comparisons} comparisons{refused}"
+        sets, times = counted(self.sizes, "set"), counted(self.comparisons, "comparison")
+        return f"{self.operator} agrees for {sets} of sizes, in {times}{refused}"
 
 
 def check_operator(op: Op, *examples: Any, **attributes: Any) -> Agreement:
