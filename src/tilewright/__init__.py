@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tilewright.report.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from tilewright.api.check_operator import check_operator
     from tilewright.api.compile import compile
     from tilewright.api.extend import elementwise, onnx_operator, register, unregister
     from tilewright.api.programs import build, evaluate, parse
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "build": "tilewright.api.programs",
+    "check_operator": "tilewright.api.check_operator",
     "compile": "tilewright.api.compile",
     "elementwise": "tilewright.api.extend",
     "evaluate": "tilewright.api.programs",
@@ -100,6 +102,7 @@ __all__ = [
     "UserError",
     "__version__",
     "build",
+    "check_operator",
     "compile",
     "elementwise",
     "evaluate",

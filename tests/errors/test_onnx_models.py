@@ -54,7 +54,7 @@ the model uses what is not supported: 6 errors
    2. the operator acme.Frobnicate is not supported
       at:   Frobnicate 'f'
       why:  opset 1 is imported
-      fix:  register a handler of it: @tilewright.onnx_operator('acme', 'Frobnicate')
+      fix:  register a handler of it: @tilewright.onnx_operator('acme', 'Frobnicate'), in a module of --import
    3. Conv is not supported here
       at:   Conv 'conv'
       why:  it needs 2 inputs, but has 1 of them

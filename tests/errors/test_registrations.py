@@ -99,6 +99,30 @@ class TestTraits:
             "fix:  pattern = tilewright.Pattern.OPAQUE",
         )
 
+    @pytest.mark.parametrize("trait", ["moves", "takes_padding", "subtracts"])
+    def test_a_trait_of_operators_of_the_package(self, trait: str) -> None:
+        op = ScaledSum()
+        setattr(op, trait, True)
+        assert told(lambda: tw.register(op)) == lines(
+            f"the trait {trait} of the operator scaled_sum has no meaning",
+            "at:   added_operators.py, line …, meaning",
+            f"why:  it is True, and {trait} is for operators of the package, whose attributes tell more",
+            f"fix:  {trait} = False",
+        )
+
+    def test_attributes_of_a_type_that_none_can_have(self) -> None:
+        class Odd(tw.Attributes):
+            value: complex
+
+        op = ScaledSum()
+        op.attributes = Odd
+        assert told(lambda: tw.register(op)) == lines(
+            "the attributes of the operator scaled_sum have a type that none can have",
+            "at:   added_operators.py, line …, meaning",
+            "why:  Odd.value: no attribute can have the type <class 'complex'>",
+            "fix:  take bool, int, float, str, DType, Const, Expr, TensorType, Enum, or tuples of them",
+        )
+
     def test_a_reduction_that_says_it_is_a_map(self) -> None:
         op = ScaledSum()
         op.pattern = tw.Pattern.MAP
@@ -421,7 +445,7 @@ class TestHandlers:
             "the operator com.example.Mine is not supported",
             "at:   Mine '→ y'",
             "why:  opset 1 is imported",
-            "fix:  register a handler of it: @tilewright.onnx_operator('com.example', 'Mine')",
+            "fix:  register a handler of it: @tilewright.onnx_operator('com.example', 'Mine'), in a module of --import",
         )
 
     def test_versions_without_a_handler(self) -> None:

@@ -19,10 +19,15 @@ from tilewright.compiler import processes
 from tilewright.compiler.apart import produce
 from tilewright.compiler.pipeline import lower
 from tilewright.core import extensions
+from tilewright.expr.dtypes import f32
+from tilewright.expr.nodes import call
+from tilewright.expr.work import Work
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.op import REGISTRY
+from tilewright.loops.build import load
 from tilewright.target import native
+from tilewright.types.tensor import TensorType
 
 SIZES = [(0, 5), (5, 0), (1, 1), (1, 37), (13, 1), (13, 37), (64, 128)]
 
@@ -174,6 +179,7 @@ def test_a_version_of_the_operator_set_has_its_handler() -> None:
 def test_other_processes_compile_kernels_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LARGE_MODEL", 1)
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "2")
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
     nodes = [
         node("Snake", ["x"], ["a"]),
         node("MatMul", ["a", "w"], ["b"]),
@@ -243,3 +249,49 @@ def test_registering_the_same_again_changes_nothing() -> None:
     before = extensions.stamp()
     tw.register(REGISTRY["snake"])
     assert extensions.stamp() == before
+
+
+def test_work_that_an_operator_does_not_tell_is_that_of_its_definition() -> None:
+    class Exponentials(ScaledSum):
+        name = "exponentials"
+
+        def define(self, build, inputs, outputs, attrs):  # type: ignore[no-untyped-def]
+            (x,), (y,) = inputs, outputs
+            build.accumulate(
+                self.name, y, [x.shape[-1]], init=0, update=lambda total, *at: total + call("exp", load(x, *at))
+            )
+
+    types = (TensorType.of(f32, [8, 8]),)
+    plain, costly = REGISTRY["scaled_sum"], Exponentials()
+    tw.register(costly)
+    try:
+        assert plain.estimate(types, plain.attributes()) == Work(plain=2)
+        assert costly.estimate(types, costly.attributes()).chained > 8
+        costly.cost = Work(roots=1)
+        assert costly.estimate(types, costly.attributes()) == Work(roots=1)
+    finally:
+        tw.unregister(costly)
+
+
+def test_bodies_of_loops_and_branches_have_them() -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["on"]),
+            node("Snake", ["state"], ["a"], alpha=0.5),
+            node("Centred", ["a"], ["next", "mean"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("step", 7, []),
+            helper.make_tensor_value_info("going", 9, []),
+            helper.make_tensor_value_info("state", 1, ["n", 8]),
+        ],
+        [helper.make_tensor_value_info("on", 9, []), helper.make_tensor_value_info("next", 1, ["n", 8])],
+    )
+    proto = model([helper.make_node("Loop", ["steps", "", "x"], ["y"], body=body)], x=["n", 8], y=["n", 8])
+    proto.graph.input.append(helper.make_tensor_value_info("steps", 7, []))
+    x, state = numbers(3, 8), numbers(3, 8)
+    for _ in range(4):
+        state = snake(state, 0.5)
+        state = state - state.mean(-1, keepdims=True)
+    np.testing.assert_allclose(tw.compile(proto)(x, np.int64(4))[0], state, rtol=1e-4, atol=1e-5)

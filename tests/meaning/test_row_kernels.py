@@ -82,3 +82,15 @@ def test_what_a_row_comes_to_is_computed_once_for_it() -> None:
     whole = [e for root in expressions(function.body) for e in preorder(root)]
     assert any(isinstance(e, Div) for e in whole) and any(isinstance(e, Call) and e.fn.name == "sqrt" for e in whole)
     assert not any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name == "sqrt") for e in vectors)
+
+
+@pytest.mark.parametrize("columns", ["m", "8"])
+def test_a_sum_of_products_by_one_number_is_a_sum(columns: str) -> None:
+    text = f"""
+graph main[n, m](x: f32[n, {columns}], s: f32[], w: f32[m]) -> y, w:
+  p: f32[n, {columns}] = mul(x, s)
+  y: f32[n] = reduce(p, kind=sum, axes=(1,))
+"""
+    executable = compile_module(parse_module(text), V3)
+    x, w = np.arange(24, dtype=np.float32).reshape(3, 8), np.zeros(8, np.float32)
+    assert (executable(x, np.float32(2), w)[0] == (2 * x).sum(1)).all()

@@ -254,6 +254,12 @@ def test_what_is_not_supported_is_said() -> None:
         (node("GroupQueryAttention", names, sliding_window_cache=1, **groups), "sliding_window_cache is not supported"),
         (node("GroupQueryAttention", names, k_quant_type="PER_TENSOR", **groups), "quantized_keys is not supported"),
         (node("GroupQueryAttention", names, num_heads=4, kv_num_heads=3), "4 heads of queries cannot share 3 heads"),
+        (node("GroupQueryAttention", f"{names} b s", do_rotary=1, **groups), "the table of cosines must have 2 dim"),
+        (node("GroupQueryAttention", names.replace("pk", "b"), **groups), "the past must have 4 dimensions, not 1"),
+        (node("RotaryEmbedding", "x w c b", num_heads=3), "the table of sines must have 2 dimensions, not 1"),
+        (node("Attention", "p w b", num_heads=3), "the input must have 3 dimensions, not 1"),
+        (node("MultiHeadAttention", "x x x w", num_heads=3), "the bias must have 1 dimensions, not 2"),
+        (node("MultiHeadAttention", "x x x - - b", num_heads=3), "the bias of scores must have 4 dimensions, not 1"),
     ):
         with pytest.raises(tw.UserError, match=why):
             read(model(made, {k: x for k, x in feeds.items() if k in made.input}, constants))

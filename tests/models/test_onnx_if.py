@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
+from tilewright.frontends.onnx import differing
 from tilewright.frontends.onnx.file import from_bytes
 from tilewright.frontends.onnx.importer import read
 from tilewright.frontends.onnx.limits import Limits
@@ -154,6 +155,154 @@ def test_branches_of_different_ranks_are_refused() -> None:
     model = model_of([choose("c", ["y"], then, otherwise)], {"c": (BOOL, []), "x": (FLOAT, ["n"])}, ["y"])
     with pytest.raises(UserError, match="same element type and rank, not f32 of 0 dimensions and f32 of 1"):
         read(model)
+    model = model_of(
+        [choose("c", ["r"], then, otherwise), node("Neg", "r", "y")], {"c": (BOOL, []), "x": (FLOAT, ["n"])}, ["y"]
+    )
+    with pytest.raises(UserError, match=r"'y', which follows .* not f32 of 0 dimensions and f32 of 1"):
+        read(model)
+
+
+def squeezed(x: str, axis: int, to: str) -> list[NodeProto]:
+    """`x` without an axis of its last two dimensions where that has extent one, as exporters write it."""
+    then = body(f"{to}-then", [node("Squeeze", f"{x} {to}-axis", f"{to}-s")], [f"{to}-s"])
+    otherwise = body(f"{to}-else", [node("Identity", x, f"{to}-i")], [f"{to}-i"])
+    return [
+        node("Constant", "", f"{to}-axis", value_ints=[axis]),
+        node("Constant", "", f"{to}-one", value_ints=[1]),
+        node("Shape", x, f"{to}-size"),
+        node("Gather", f"{to}-size {to}-axis", f"{to}-extent"),
+        node("Equal", f"{to}-extent {to}-one", f"{to}-is-one"),
+        choose(f"{to}-is-one", [to], then, otherwise),
+    ]
+
+
+def restored(x: str, rank: int, to: str) -> list[NodeProto]:
+    """`x` with a last dimension of extent one if it has `rank` dimensions."""
+    then = body(f"{to}-then", [node("Unsqueeze", f"{x} {to}-axis", f"{to}-u")], [f"{to}-u"])
+    otherwise = body(f"{to}-else", [node("Identity", x, f"{to}-i")], [f"{to}-i"])
+    return [
+        node("Constant", "", f"{to}-axis", value_ints=[-1]),
+        node("Constant", "", f"{to}-rank", value_int=rank),
+        node("Shape", x, f"{to}-size"),
+        node("Size", f"{to}-size", f"{to}-found"),
+        node("Equal", f"{to}-found {to}-rank", f"{to}-is"),
+        choose(f"{to}-is", [to], then, otherwise),
+    ]
+
+
+XNT: dict[str, tuple[int, list[Any]]] = {"x": (FLOAT, ["n", 4, "t"])}
+
+
+def sized(*extents: int) -> list[dict[str, Array]]:
+    return [{"x": rand(n, 4, t)} for n in (1, 3) for t in extents]
+
+
+def test_what_follows_branches_of_different_ranks_runs_inside_of_them() -> None:
+    """The product does not depend on them: it is computed once, outside."""
+    nodes = [*squeezed("x", -1, "r"), node("MatMul", "v x", "m"), node("Exp", "r", "e"), *restored("e", 2, "y")]
+    module = agree(model_of([*nodes, node("Neg", "m", "z")], XNT, ["y", "z"], v=rand(1, 1, 4)), *sized(1, 2))
+    assert branches(module) == 1
+    assert any(node.op.name == "contract" for node in module.functions["main"].nodes)
+
+
+def test_branches_that_what_follows_contradicts_are_checks() -> None:
+    """Only two dimensions can be transposed so, whichever the Ifs around choose. Nothing is left to choose."""
+    nodes = [*squeezed("x", -1, "r"), node("Transpose", "r", "y", perm=[1, 0])]
+    model = model_of(nodes, XNT, ["y"])
+    assert branches(agree(model, *sized(1))) == 0
+    with pytest.raises(RuntimeFault, match="contradicts the branch that is chosen: Transpose"):
+        tw.compile(model)(rand(3, 4, 2))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_condition_from_data_must_not_choose_a_contradiction(taken: bool) -> None:
+    two = body("two", [node("ReduceSum", "x last", "s", keepdims=0)], ["s"], last=np.array([2]))
+    three = body("three", [node("Neg", "x", "o")], ["o"])
+    nodes = [choose("c", ["r"], *((two, three) if taken else (three, two))), node("Transpose", "r", "y", perm=[1, 0])]
+    model = model_of(nodes, {"c": (BOOL, []), **XNT}, ["y"])
+    assert branches(agree(model, {"c": np.array(taken), "x": rand(3, 4, 2)})) == 0
+    with pytest.raises(RuntimeFault, match="contradicts the branch that is chosen: Transpose"):
+        tw.compile(model)(np.array(not taken), rand(3, 4, 2))
+
+
+def test_what_contradicts_both_branches_is_an_error() -> None:
+    nodes = [*squeezed("x", -1, "r"), node("Transpose", "r", "y", perm=[3, 2, 1, 0])]
+    with pytest.raises(UserError, match="Transpose"):
+        read(model_of(nodes, XNT, ["y"]))
+
+
+def test_what_is_not_supported_behind_branches_is_listed_once() -> None:
+    nodes = [*squeezed("x", -1, "r"), node("Nonsense", "r", "y"), node("Nonsense", "x", "z")]
+    with pytest.raises(UserError, match="2 errors") as raised:
+        read(model_of(nodes, XNT, ["y", "z"]))
+    assert str(raised.value).count("Nonsense") == 4
+
+
+def test_branches_of_different_element_types() -> None:
+    then = body("then", [node("Cast", "x", "t", to=INT)], ["t"])
+    otherwise = body("else", [node("Exp", "x", "e")], ["e"])
+    nodes = [choose("c", ["r"], then, otherwise), node("Add", "r r", "s"), node("Cast", "s", "y", to=FLOAT)]
+    model = model_of(nodes, {"c": (BOOL, []), "x": (FLOAT, ["n"])}, ["y"])
+    assert branches(agree(model, *both(x=rand(5) * 3))) == 1
+
+
+def test_independent_branches_of_different_ranks_are_read_apart() -> None:
+    nodes = [
+        *squeezed("x", -1, "r"),
+        *squeezed("x", 0, "s"),
+        *restored("r", 2, "y"),
+        node("Flatten", "s", "z", axis=0),
+    ]
+    module = agree(model_of(nodes, XNT, ["y", "z"]), *sized(1, 2))
+    assert branches(module) == 2
+    both_used = [*nodes, node("Mul", "y z", "p"), node("ReduceSum", "p", "q")]
+    assert branches(read(model_of(both_used, XNT, ["q"]))) == 3
+
+
+def test_branches_of_different_ranks_in_a_branch_and_in_a_loop() -> None:
+    """Each within its own scope; the condition of the loop's is that of the step."""
+    inner = body("inner", [*squeezed("x", -1, "r"), node("Exp", "r", "e"), *restored("e", 2, "z")], ["z"])
+    model = model_of(
+        [choose("c", ["y"], inner, body("o", [node("Neg", "x", "o")], ["o"]))], {"c": (BOOL, []), **XNT}, ["y"]
+    )
+    assert branches(agree(model, *(feed for x in sized(1, 2) for feed in both(**x)))) == 2
+    then = body("then", [node("ReduceSum", "row", "t", keepdims=1)], ["t"])
+    otherwise = body("else", [node("Unsqueeze", "row last", "u")], ["u"])
+    nodes = [
+        node("ReduceSum", "row", "s", keepdims=0),
+        node("Greater", "s zero", "p"),
+        choose("p", ["r"], then, otherwise),
+        *restored("r", 1, "f"),
+        node("Add", "h f", "n"),
+        node("ReduceSum", "n", "m", keepdims=0),
+    ]
+    infos = [helper.make_tensor_value_info("h", FLOAT, [4, 1]), helper.make_tensor_value_info("row", FLOAT, [4])]
+    step = helper.make_graph(nodes, "step", infos, [helper.make_empty_tensor_value_info(n) for n in ("n", "m")])
+    scan = helper.make_node("Scan", ["h0", "x"], ["end", "y"], body=step, num_scan_inputs=1)
+    inputs = {"h0": (FLOAT, [4, 1]), "x": (FLOAT, ["n", 4])}
+    model = model_of([scan], inputs, ["end", "y"], zero=np.array(0, np.float32), last=np.array([-1]))
+    assert branches(agree(model, *({"h0": rand(4, 1), "x": rand(n, 4)} for n in (1, 12)))) == 1
+
+
+def chain(count: int) -> ModelProto:
+    """A tensor that each of so many Ifs may give another dimension."""
+    nodes = []
+    for n in range(count):
+        then = body(f"a{n}", [node("Unsqueeze", f"r{n} last", f"u{n}")], [f"u{n}"])
+        otherwise = body(f"b{n}", [node("Identity", f"r{n}", f"i{n}")], [f"i{n}"])
+        nodes += [choose("c", [f"r{n + 1}"], then, otherwise)]
+    inputs = {"c": (BOOL, []), "r0": (FLOAT, [3])}
+    return model_of([*nodes, node("Reshape", f"r{count} last", "y")], inputs, ["y"], last=np.array([-1]))
+
+
+def test_nodes_behind_branches_of_different_ranks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each such branch doubles what follows."""
+    agree(chain(3), *both(r0=rand(3)))
+    with pytest.raises(UserError, match="more than 20 such Ifs depend on each other"):
+        read(chain(100))
+    monkeypatch.setattr(differing, "MOST_COPIED", 500)
+    with pytest.raises(UserError, match="these are more than 500 nodes"):
+        read(chain(12))
 
 
 def test_branches_of_branches_are_read_once() -> None:

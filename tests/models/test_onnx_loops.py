@@ -15,6 +15,7 @@ from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify
+from tilewright.report.errors import RuntimeFault
 
 Array = np.ndarray[Any, Any]
 FLOAT = TensorProto.FLOAT
@@ -157,6 +158,16 @@ def test_recurrent_layers_of_symbolic_sizes(op: str) -> None:
     constants = {"w": rand(1, gates * 5, 4), "r": rand(1, gates * 5, 5), "b": rand(1, gates * 10)}
     model = model_of([node], {"x": ["steps", "batch", 4]}, ["y", "h"], **constants)
     assert scans(agree(model, *({"x": rand(n, m, 4)} for n, m in ((1, 1), (6, 2), (300, 1))))) == 1
+
+
+def test_states_whose_batch_is_another_symbol() -> None:
+    """Both batches are equal in each call, which it checks."""
+    node = helper.make_node("GRU", ["x", "w", "r", "", "", "h0"], ["y", "h"], hidden_size=5)
+    constants = {"w": rand(1, 15, 4), "r": rand(1, 15, 5)}
+    model = model_of([node], {"x": ["steps", "batch", 4], "h0": [1, "rows", 5]}, ["y", "h"], **constants)
+    assert scans(agree(model, *({"x": rand(n, m, 4), "h0": rand(1, m, 5)} for n, m in ((1, 1), (12, 3))))) == 1
+    with pytest.raises(RuntimeFault, match="dimension 1 of initial_h is 2, for 3 sequences of X"):
+        tw.compile(model)(rand(6, 3, 4), rand(1, 2, 5))
 
 
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])

@@ -121,6 +121,14 @@ def cast_to_same(g: GraphBuilder, op: str, x: Value) -> Value:
 
 
 @case
+def cast_of_clamped(g: GraphBuilder, op: str, x: Value) -> Value | None:
+    if not x.type.dtype.is_float or x.type.dtype.code is not None:
+        return None
+    clamped = g.op("min", g.op("max", number(g, x, 0), x), number(g, x, 255))
+    return g.op(op, clamped, dtype=dtypes.u8)
+
+
+@case
 def cast_of_exact_cast(g: GraphBuilder, op: str, x: Value) -> Value | None:
     wider = {"bool": "u8", "i8": "i16", "u8": "f16", "i16": "f32", "u16": "i32", "f16": "f32", "bf16": "f64"}
     wider |= {"i2": "i4", "u4": "f8e4m3fn", "f4e2m1": "bf16", "f8e5m2": "f16", "f8e4m3fnuz": "f32", "f8e8m0": "bf16"}

@@ -35,7 +35,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.graph.evaluate import Symbols, evaluate
 from tilewright.graph.nodes import Module, Node
-from tilewright.graph.op import Op, TypeContext
+from tilewright.graph.op import Op, Pattern, TypeContext
 from tilewright.graph.symbolic import Call, Constant, If, Scan, While
 from tilewright.graph.widen import widen
 from tilewright.ops.checks import number
@@ -160,6 +160,8 @@ class Rounding:
         if node.op.name in TRANSFORMS:
             u = unit_roundoff(kept_in(narrow.inputs[0].type.dtype))
             outputs = node.op.meaning((inputs[0] + self._scaled(TERMS * u * np.abs(inputs[0])), *inputs[1:]), attrs)
+        if node.op.is_added:
+            outputs = node.op.compute(self._near(narrow, inputs, max(y.size for y in outputs)), attrs)
         types = [v.type.dtype for v in narrow.outputs]
         return tuple(
             [
@@ -167,6 +169,19 @@ class Rounding:
                 for y, t in zip(outputs, types, strict=True)
             ]
         )
+
+    def _near(self, narrow: Node, inputs: Arrays, results: int) -> Arrays:
+        """Inputs of a program's operator with errors of as many roundings as its results may have: nobody knows which
+        numbers it rounds on the way."""
+        near = []
+        for x, value in zip(inputs, narrow.inputs, strict=True):
+            if value.type.dtype.kind == "f":
+                terms = max(x.size / max(results, 1), 1.0) if narrow.op.pattern is Pattern.REDUCE else 1.0
+                bound = FUNCTION * math.sqrt(terms) * unit_roundoff(value.type.dtype) * np.abs(x)
+                near.append(x + self._scaled(bound))
+            else:
+                near.append(x)
+        return tuple(near)
 
     def _rounded(self, y: Array, dtype: DType, op: Op, attrs: Any, inputs: Arrays) -> Array:
         with np.errstate(all="ignore"):
@@ -213,6 +228,8 @@ def _bound(y: Array, dtype: DType, op: Op, attrs: Any, inputs: Arrays) -> Array 
     u = unit_roundoff(dtype)
     if op.name in TRANSFORMS:
         return u * np.abs(y)
+    if op.is_added:
+        return FUNCTION * u * np.abs(y)
     if isinstance(op, Elementwise):
         if op.name in EXACT:
             return None

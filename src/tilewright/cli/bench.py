@@ -104,6 +104,7 @@ def bench(
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
     strict: options.Strict = False,
+    imports: options.Imports = [],  # noqa: B006
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -125,7 +126,7 @@ def bench(
     seconds = read_duration(duration, "--duration")
     peers, absent = ([], []) if is_compiled(model) else choose(vs)
     count = count_threads(threads)
-    how = How(level, off, dims, precision, denormals, choices, strict)
+    how = How(level, off, dims, precision, denormals, choices, strict, imports)
     compile_again = partial(compile_model, model, threads=count, how=how)
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed, graph=graph_of(executable))

@@ -49,6 +49,7 @@ def compile(
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
     strict: options.Strict = False,
+    imports: options.Imports = [],  # noqa: B006
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -67,7 +68,8 @@ def compile(
     place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
     names = list(dict.fromkeys(targets)) or ["native"]
     made = [
-        compile_model(model, name, how=How(level, off, dims, precision, denormals, choices, strict)) for name in names
+        compile_model(model, name, how=How(level, off, dims, precision, denormals, choices, strict, imports))
+        for name in names
     ]
     with progress(f"writing {place.name}"):
         tw.save(place, *made)

@@ -2,7 +2,8 @@
 
 A command's module imports the compiler, which takes longer than printing a page of help. So `application(words)` loads
 the modules of the commands that occur in `words`, by name, and puts a line of help in place of each other one.
-This is the only place that imports by name; a command's module imports what it needs at its top.
+This and `--import` (imports.py) are the only places that import by name; a command's module imports what it needs at
+its top.
 """
 
 from __future__ import annotations

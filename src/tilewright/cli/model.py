@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import tilewright as tw
 from tilewright.cli.feeds import Feeds, Graph
 from tilewright.cli.guard import note
+from tilewright.cli.imports import import_modules
 from tilewright.cli.tables import counted, duration
 from tilewright.core.forced import EXAMPLE, Forced
 from tilewright.core.switches import HIGHEST, PLAIN
@@ -37,6 +38,7 @@ class How:
     denormals: str | None = None
     choices: str | None = None
     strict: bool = False
+    imports: Sequence[str] = ()
 
 
 def compile_model(path: str, target: str = "native", threads: int | None = None, how: How = How()) -> Executable:
@@ -45,6 +47,7 @@ def compile_model(path: str, target: str = "native", threads: int | None = None,
         _check_no_choices(path, target, how)
         return tw.load(path, threads=threads, denormals=how.denormals)
     sizes = read_dims(how.dims)
+    import_modules(how.imports)
     with progress(f"compiling {os.path.basename(path)}"):
         return tw.compile(
             path,
@@ -92,7 +95,7 @@ def _check_no_choices(path: str, target: str, how: How) -> None:
     """Refuses options of compiling for what is compiled already."""
     choices = {"--target": target != "native", "-O": how.level != HIGHEST, "--off": bool(how.off)}
     choices |= {"--dim": bool(how.dims), "--precision": how.precision != PLAIN, "--choices": how.choices is not None}
-    choices["--strict"] = how.strict
+    choices |= {"--strict": how.strict, "--import": bool(how.imports)}
     given = next((option for option, chosen in choices.items() if chosen), None)
     if given is not None:
         raise UserError(

@@ -68,9 +68,9 @@ Level = Annotated[
 ]
 
 PASSES = (
-    "simplify, fold, reciprocals, sink, merge, in-place, winograd, lay-out, orient, fold-oriented, strassen, "
-    "reduce-precision, widen, shift-signs, share, drop, plan, schedule, hoist, share-out, overwrite, alternate, "
-    "fuse-multiply-add, simplify-indices, full-masks, move-lanes"
+    "simplify, keep-packed, integers, fold, reciprocals, sink, merge, in-place, winograd, lay-out, orient, "
+    "fold-oriented, strassen, reduce-precision, shift-signs, widen, share, drop, plan, schedule, hoist, "
+    "share-out, overwrite, alternate, fuse-multiply-add, simplify-indices, full-masks, move-lanes"
 )
 """The passes that may be left out. It is text, since help is printed without the compiler; a test compares both."""
 
@@ -114,6 +114,16 @@ Denormals = Annotated[
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse files that ONNX does not allow, of which there are only warnings otherwise."),
+]
+
+Imports = Annotated[
+    list[str],
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="A module, or its file, that registers operators of its own; may be given again.",
+        show_default=False,
+    ),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

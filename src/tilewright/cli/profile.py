@@ -51,6 +51,7 @@ def profile(
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
     strict: options.Strict = False,
+    imports: options.Imports = [],  # noqa: B006
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -65,7 +66,9 @@ def profile(
       tilewright profile model.onnx --calls --trace timeline.json
     """
     place = None if trace is None else place_for(trace, "--trace", model, inputs)
-    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals, choices, strict))
+    executable = compile_model(
+        model, threads=threads, how=How(level, off, dims, precision, denormals, choices, strict, imports)
+    )
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     with progress("measuring"):

@@ -73,6 +73,7 @@ def run(
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
     strict: options.Strict = False,
+    imports: options.Imports = [],  # noqa: B006
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -98,7 +99,9 @@ def run(
         )
     place = None if save_output is None else place_for(save_output, "--save-output", model, inputs, ".npz")
     check_runnable(target)
-    executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals, choices, strict))
+    executable = compile_model(
+        model, target, threads, How(level, off, dims, precision, denormals, choices, strict, imports)
+    )
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed, graph=graph_of(executable))
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)

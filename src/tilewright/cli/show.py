@@ -91,6 +91,7 @@ def show(
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
     strict: options.Strict = False,
+    imports: options.Imports = [],  # noqa: B006
 ) -> int:
     """Print a model as it is after any stage of compilation.
 
@@ -102,7 +103,6 @@ def show(
       tilewright show model.onnx --stages
       tilewright show model.onnx --after plan
       tilewright show model.onnx --plan
-      tilewright show model.onnx --plan --dim sequence=1
       tilewright show model.onnx --memory --size batch=8
       tilewright show model.onnx --kernel 3 | less
       tilewright show model.onnx --html model.html --threads 1
@@ -110,7 +110,7 @@ def show(
     asked = {"--html": html is not None, "--stages": stages, "--plan": plan, "--memory": memory}
     measured = Measured(measure, seconds, inputs, sizes, seed)
     _require_use(asked, bool(after or kernel or assembly), as_json, measured)
-    how = How(level, off, dims, precision, choices=choices, strict=strict)
+    how = How(level, off, dims, precision, choices=choices, strict=strict, imports=imports)
     if html is not None:
         write_page(model, html, target, threads, how, measured)
         return 0

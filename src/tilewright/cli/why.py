@@ -51,6 +51,7 @@ def why(
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
     strict: options.Strict = False,
+    imports: options.Imports = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> int:
     """Tell why a kernel is as it is, and what else was priced.
@@ -66,7 +67,9 @@ def why(
       tilewright why model.onnx 3 --json
       tilewright why model.onnx value:conv1_output
     """
-    executable = compile_model(model, target, threads, How(level, off, dims, precision, choices=choices, strict=strict))
+    executable = compile_model(
+        model, target, threads, How(level, off, dims, precision, choices=choices, strict=strict, imports=imports)
+    )
     asked = explainer(executable)
     if name is not None:
         asked.find(name)

@@ -42,11 +42,29 @@ def _to_bool(out: Emitter, x: str, source: DType, lanes: int) -> str:
 def _float_to_int(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:
     if source in (dtypes.f16, dtypes.bf16):
         x, source = _widen(out, x, source, lanes), dtypes.f32
+    if to.bits < dtypes.i32.bits:
+        return _clamped_to_int(out, x, source, to, lanes)
     kind = "si" if to.kind == "i" else "ui"
     s, t = value_type(source, lanes), value_type(to, lanes)
     name = f"@llvm.fpto{kind}.sat.{suffix(to, lanes)}.{suffix(source, lanes)}"
     out.declarations.add(f"declare {t} {name}({s})")
     return out.fresh(f"call {t} {name}({s} {x})")
+
+
+def _clamped_to_int(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:
+    """f32 or f64 to an integer of less than 32 bits: LLVM's saturating conversion is a call for each lane where the
+    target has no vectors of the result, so numbers are clamped to its range, whose ends a float has, and then converted
+    to i32."""
+    s, i, t = value_type(source, lanes), vector_of("i32", lanes), value_type(to, lanes)
+
+    def literal(number: float) -> str:
+        return out.splat_literal(f"{number:.1f}", element_type(source), lanes)
+
+    if to.min:  # otherwise a NaN becomes the lower end, 0, since it is not above it
+        x = out.select(out.fresh(f"fcmp ord {s} {x}, {x}"), x, literal(0), source, lanes)
+    x = out.select(out.fresh(f"fcmp ogt {s} {x}, {literal(to.min)}"), x, literal(to.min), source, lanes)
+    x = out.select(out.fresh(f"fcmp olt {s} {x}, {literal(to.max)}"), x, literal(to.max), source, lanes)
+    return out.fresh(f"trunc {i} {out.fresh(f'fptosi {s} {x} to {i}')} to {t}")
 
 
 def _int_to_float(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:

@@ -29,6 +29,7 @@ from tilewright.lower.graph.fold_constants import fold_constants
 from tilewright.lower.graph.keep_packed import keep_packed
 from tilewright.lower.graph.lay_out import lay_out
 from tilewright.lower.graph.merge_positions import merge_positions
+from tilewright.lower.graph.multiply_integers import multiply_integers
 from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.graph.orient_constants import orient_constants
 from tilewright.lower.graph.own_results import own_results
@@ -75,6 +76,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     passes: list[Pass[Module]] = [
         Pass("simplify", simplify_graph, GRAPH, since=1),
         Pass("keep-packed", lambda module: keep_packed(module, target), GRAPH, since=3),
+        Pass("integers", lambda module: multiply_integers(module, target), GRAPH, since=2),
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("reciprocals", multiply_reciprocals, GRAPH, since=3),
         Pass("sink", sink_constants, GRAPH, since=1),
@@ -86,8 +88,8 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
         Pass("strassen", lambda module: strassen(module, target, rounds), GRAPH, since=3),
         Pass("reduce-precision", lambda m: reduce_precision(m, target) if rounds else m, GRAPH, since=HIGHEST),
-        Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
+        Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("share", eliminate_common, GRAPH, since=1),
         Pass("drop", eliminate_dead, GRAPH, since=1),
         Pass("own-results", own_results, GRAPH),

@@ -56,7 +56,7 @@ class _Reader:
             yield f"{len(thing)} parts"
             yield from self._all(thing)
         elif isinstance(thing, set | frozenset):
-            yield from sorted("\n".join(self.lines(part)) for part in thing)
+            yield from (type(thing).__name__, *sorted("\n".join(self.lines(part)) for part in thing))
         elif id(thing) in self._seen:
             yield f"object {self._seen[id(thing)][0]}"
         else:
@@ -70,9 +70,9 @@ class _Reader:
     def _object(self, thing: Any) -> Iterator[str]:
         match thing:
             case list():
-                yield from self.lines(tuple(thing))
+                yield from self._all(("list", tuple(thing)))
             case dict():
-                yield from self.lines(tuple(thing.items()))
+                yield from self._all(("dict", tuple(thing.items())))
             case FunctionType():
                 yield from self._function(thing)
             case CodeType():

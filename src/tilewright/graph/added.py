@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 
 from tilewright.core import extensions
+from tilewright.core.asking import reason_of
+from tilewright.graph.attributes import field_kinds
 from tilewright.graph.op import ADDED, REGISTRY, Attributes, Op, Pattern
 from tilewright.graph.text import KEYWORDS
 from tilewright.loops.text import KEYWORDS as LOOPS_KEYWORDS
-from tilewright.report.errors import UserError
+from tilewright.report.errors import InternalError, UserError
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
+
+
+_OF_THE_PACKAGE = ("moves", "takes_padding", "subtracts")
+"""Traits that passes take for one of the operators that they know by their attributes."""
 
 
 def register(op: Op) -> None:
@@ -49,6 +55,15 @@ def _check(op: Op) -> None:
         )
     if not (isinstance(op.attributes, type) and issubclass(op.attributes, Attributes)):
         raise _odd(op, "attributes", "a subclass of tilewright.Attributes", "attributes = tilewright.Attributes")
+    try:
+        field_kinds(op.attributes)
+    except (InternalError, NameError, TypeError) as error:
+        what = f"the attributes of the operator {op.name} have a type that none can have"
+        fix = error.fix if isinstance(error, InternalError) else None
+        raise UserError(what, where=op.place(), why=reason_of(error), fix=fix) from None
+    for trait in _OF_THE_PACKAGE:
+        if getattr(op, trait):
+            raise _odd(op, trait, "for operators of the package, whose attributes tell more", f"{trait} = False")
     if op.pattern not in (Pattern.MAP, Pattern.REDUCE, Pattern.OPAQUE):
         form = "Pattern.MAP, Pattern.REDUCE or Pattern.OPAQUE: others have no code"
         raise _odd(op, "pattern", form, "pattern = tilewright.Pattern.OPAQUE")

@@ -28,11 +28,13 @@ from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Eq, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.expr.work import Work
+from tilewright.expr.work import Work, work_of
 from tilewright.graph.attributes import RecordMeta, field_key, field_kinds
 from tilewright.loops.build import Builder
-from tilewright.loops.nodes import Buffer
+from tilewright.loops.edit import loads_of, statements
+from tilewright.loops.nodes import Buffer, Store
 from tilewright.report.errors import UserError
+from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType
 
 Arrays = tuple[np.ndarray[Any, Any], ...]
@@ -213,13 +215,24 @@ class Op(ABC):
         return tuple([np.asarray(y) for y in results])
 
     def estimate(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
-        """The instructions by `work`, and the one way to ask for them."""
+        """The instructions by `work`, and the one way to ask for them. A program's operator that says nothing of them
+        takes what its definition computes."""
         if not self.is_added:
             return self.work(inputs, attrs)
+        if type(self).work is Op.work and self.cost is Op.cost:
+            return ask(f"the definition of the operator {self.name}", self._work_of_definition, inputs, attrs)
         work = ask(f"the work of the operator {self.name}", self.work, inputs, attrs)
         if not isinstance(work, Work):
             raise self._misfit("work", self.work, work, "a Work", "return Work(plain=2)")
         return work
+
+    def _work_of_definition(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
+        types = (*inputs, *self.types(TypeContext(self.name), inputs, attrs))
+        buffers = tuple([Buffer(f"x{n}", t.dtype, t.shape, Scope.ARGUMENT) for n, t in enumerate(types)])
+        build = Builder()
+        self.define(build, buffers[: len(inputs)], buffers[len(inputs) :], attrs)
+        values = [s.value for s in statements(build.body()) if isinstance(s, Store)]
+        return sum((work_of(value, loads_of(value)) for value in values), Work())
 
     def _types_if_added(
         self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any

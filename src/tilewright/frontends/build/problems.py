@@ -33,6 +33,10 @@ class Problems:
     def append(self, error: UserError) -> None:
         self._errors.append(error)
 
+    def extend(self, others: Problems) -> None:
+        """Takes in the errors of other problems."""
+        self._errors += others._errors
+
     def check(self, what: str) -> None:
         """One UserError that lists every problem once, under `what`, if there is any: a function that is called twice
         has its problems twice."""

@@ -8,7 +8,8 @@ on something unsupported are followed only as far as their nodes can be checked 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx import functions
+from tilewright.frontends.onnx.differing import Choices, Differing, Waiting
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
@@ -93,6 +95,7 @@ class Importer:
         self._functions = functions.local_functions(file.proto)
         self._dimensions = Dimensions(self.graph)
         self._depth = 0
+        self._choices = Choices(self)
         self._path = ""
 
     def module(self) -> Module:
@@ -104,7 +107,7 @@ class Importer:
             self._initializers(proto)
             self._params(proto)
             self.emit.seed = self._seed_of_draws()
-            self._nodes(nodes)
+            self.nodes(nodes, [o.name for o in proto.output])
             results = self._results(proto)
             check_values(proto.value_info, self.scopes.innermost, remarks)
         self.problems.check("the model uses what is not supported")
@@ -129,7 +132,7 @@ class Importer:
         check_order(graph.node, own, [t.name for t in graph.initializer])
         with self.scopes.inner(dict(zip(own, inputs, strict=True))):
             self._initializers(graph)
-            self._nodes(graph.node)
+            self.nodes(graph.node, [o.name for o in graph.output])
             return [self.scopes.tensor(o.name, f"the outputs of {clip(graph.name)}") for o in graph.output]
 
     def visible(self, names: Sequence[str]) -> dict[str, Tensor]:
@@ -158,13 +161,19 @@ class Importer:
         self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
     ) -> list[Tensor]:
         """The outputs of a sub-graph in another function, where `values` stand for those around it."""
+        with self.inside(emit, values):
+            results = self.body(graph, inputs)
+            for tensor in results:
+                tensor.value  # noqa: B018  makes its nodes while this is the function
+        return results
+
+    @contextmanager
+    def inside(self, emit: OnnxEmit, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """Inside, another function is built, where `values` stand for those around it."""
         before, self.emit = self.emit, emit
         try:
             with self.scopes.inner(dict(values)):
-                results = self.body(graph, inputs)
-                for tensor in results:
-                    tensor.value  # noqa: B018  makes its nodes while this is the function
-            return results
+                yield
         finally:
             self.emit = before
 
@@ -247,10 +256,20 @@ class Importer:
 
     # Nodes
 
-    def _nodes(self, nodes: Sequence[NodeProto]) -> None:
+    def nodes(self, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
+        """Reads nodes of a scope, of which `outputs` are wanted; those last that wait for branches that differ."""
         self.file.count_nodes(len(nodes), self._path.removesuffix(" › "))
+        self._choices.count(len(nodes))
+        waiting = Waiting()
         for node in nodes:
-            self._node(node)
+            if not waiting.takes(node):
+                try:
+                    self._node(node)
+                except Differing as found:
+                    waiting.start(node, found)
+        for group in waiting.groups(outputs):
+            if group.given:
+                self._choices.read(group, f"{self._path}{source_of(group.choice)}")
 
     def _node(self, node: NodeProto) -> None:
         source = f"{self._path}{source_of(node)}"
@@ -260,6 +279,8 @@ class Importer:
         outputs: Sequence[Tensor | None] | None = None
         try:
             outputs = self._call(node, given, inputs, source)
+        except Differing:
+            raise
         except Unsupported as error:
             self.problems.add(f"{node.op_type} is not supported here", where=source, why=error.why, fix=error.fix)
         except AlreadyReported:
@@ -369,7 +390,7 @@ class Importer:
         self._depth += 1
         try:
             with self.scopes.apart(scope):
-                self._nodes(body.proto.node)
+                self.nodes(body.proto.node, body.proto.output)
                 return [
                     self.scopes.tensor(name, source) if want else None
                     for name, want in zip(body.proto.output, wanted, strict=False)
@@ -392,7 +413,8 @@ def _fix_of(domain: str, operator: str) -> str | None:
     versions = [h.since for h in HANDLERS.table.get((domain, operator), ())]
     if versions:
         return f"register a handler for this version, too: there is one since version {min(versions)}"
-    return f"register a handler of it: @tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
+    written = f"@tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
+    return f"register a handler of it: {written}, in a module of --import"
 
 
 def _element_problem(number: int, where: str) -> UserError:

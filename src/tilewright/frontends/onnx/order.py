@@ -36,7 +36,7 @@ def in_order(
     """The nodes so that none uses what a later one defines, sub-graphs included: in their own order where that is so
     already, else each after what it needs, with a remark. UserError for a name that is defined twice, or a cycle."""
     makers = _makers(nodes, inputs, initializers)
-    used = [[*node.input, *_captured(node)] for node in nodes]
+    used = [names_taken(node) for node in nodes]
     late = list(_late(nodes, used, makers))
     if not late:
         return nodes
@@ -77,6 +77,11 @@ def _makers(nodes: Sequence[NodeProto], inputs: Iterable[str], initializers: Ite
                 raise UserError("a value is defined twice", where=_shown(node), why=why, fix="rename one of them")
             makers[name] = position
     return makers
+
+
+def names_taken(node: NodeProto) -> list[str]:
+    """The names of the values that a node takes, those that its sub-graphs take from around them included."""
+    return [*node.input, *_captured(node)]
 
 
 def _captured(node: NodeProto) -> Iterator[str]:

@@ -186,6 +186,21 @@ def cast_of_exact_cast(node: Node, graph: Graph) -> Value | None:
     return graph.make("cast", x, dtype=to)
 
 
+def cast_of_clamped(node: Node, graph: Graph) -> Value | None:
+    """cast(min(x, c), i)  =>  cast(x, i)        c no number of an integer type i is above: casts of floats saturate
+    cast(max(x, c), i)  =>  cast(x, i)        c no number of i is below"""
+    assert isinstance(node.attrs, CastAttributes)
+    to, (value,) = node.attrs.dtype, node.inputs
+    inner = graph.made_by(value, "min") or graph.made_by(value, "max")
+    if inner is None or not to.is_int or to.code is not None or not value.type.dtype.is_float:
+        return None
+    for x, c in _with_constant(inner, graph):
+        free = c.value >= to.max if inner.op.name == "min" else c.value <= to.min
+        if free and x.type is value.type:
+            return graph.make("cast", x, dtype=to)
+    return None
+
+
 def _holds_all(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` has an equal value in `wide`."""
     if narrow.is_bool:
@@ -355,6 +370,7 @@ RULES: Rules = (
     (not_of_order, ("not",)),
     (cast_to_same, ("cast",)),
     (cast_of_exact_cast, ("cast",)),
+    (cast_of_clamped, ("cast",)),
     (select_decided, ("select",)),
     (transpose_to_same, ("transpose",)),
     (transpose_of_transpose, ("transpose",)),

@@ -11,13 +11,12 @@ Sums in i32 wrap around, so both are the same for all numbers.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.expr import dtypes
-from tilewright.graph.edit import Array, Edit, over_graphs
+from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.lower.graph.constant_operands import sums_over
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
 from tilewright.plan.price.contraction import choose_dot, dot_cycles
@@ -28,10 +27,19 @@ SHIFT = -dtypes.i8.min
 
 def shift_signs(module: Module, target: Target) -> Module:
     """The module with contractions of signed bytes with constants made such of unsigned bytes, where that pays."""
+    return over_graphs(module, _shift) if unsigned_is_faster(target) else module
+
+
+def unsigned_is_faster(target: Target) -> bool:
+    """Whether the machine multiplies unsigned by signed bytes better than signed ones."""
     signed, unsigned = (choose_dot(t, dtypes.i8, dtypes.i32, target) for t in (dtypes.i8, dtypes.u8))
-    if unsigned is None or (signed is not None and dot_cycles(signed, target) <= dot_cycles(unsigned, target)):
-        return module
-    return over_graphs(module, _shift)
+    return unsigned is not None and (signed is None or dot_cycles(unsigned, target) < dot_cycles(signed, target))
+
+
+def shifted(edit: Edit, value: Value) -> Value:
+    """Adds x + 128 as u8 of a value x of i8."""
+    bits = _op(edit, "cast", (value,), {"dtype": dtypes.u8}, "unsigned")
+    return _op(edit, "add", (bits, edit.constant(np.asarray(SHIFT, np.uint8), "shift")), {}, "unsigned")
 
 
 def _shift(module: Module, function: GraphFunction) -> Module:
@@ -55,39 +63,22 @@ def _shifted(edit: Edit, node: Node) -> Value | None:
     place = 0 if arrays[0] is None else 1
     weights = arrays[1 - place]
     assert weights is not None
-    excess = _excess(weights, attrs, 1 - place)
-    if excess is None:
-        return None
-    edit.source = node.source
-    bits = _op(edit, "cast", (inputs[place],), {"dtype": dtypes.u8}, "unsigned")
-    shift = edit.constant(np.asarray(SHIFT, np.uint8), "shift")
-    moved = _op(edit, "add", (bits, shift), {}, "unsigned")
-    operands = (moved, inputs[1]) if place == 0 else (inputs[0], moved)
-    fields = {"spec": attrs.spec, "sizes": attrs.sizes, "dtype": attrs.dtype}
-    sums = edit.typed("contract", operands, fields, node.outputs[0].name)
+    sums = sums_over(weights, parse(attrs.spec), 1 - place)
     if sums is None:
         return None
-    total = edit.add(sums).outputs[0]
-    return _op(edit, "sub", (total, edit.constant(excess, "excess")), {}, node.outputs[0].name)
+    edit.source = node.source
+    moved = shifted(edit, inputs[place])
+    operands = (moved, inputs[1]) if place == 0 else (inputs[0], moved)
+    fields = {"spec": attrs.spec, "sizes": attrs.sizes, "dtype": attrs.dtype}
+    product = edit.typed("contract", operands, fields, node.outputs[0].name)
+    if product is None:
+        return None
+    total = edit.add(product).outputs[0]
+    excess = edit.constant((sums * SHIFT).astype(np.int32), "excess")
+    return _op(edit, "sub", (total, excess), {}, node.outputs[0].name)
 
 
 def _op(edit: Edit, op: str, inputs: tuple[Value, ...], attrs: dict[str, object], name: str) -> Value:
     node = edit.typed(op, inputs, attrs, name)
     assert node is not None, f"{op} takes operands of any shape that broadcast"
     return edit.add(node).outputs[0]
-
-
-def _excess(weights: Array, attrs: ContractAttributes, operand: int) -> Array | None:
-    """128 times the sums of the constant operand over the reduced axes, to be subtracted from the output; None where
-    it is not indexed by all of them, each by itself."""
-    spec = parse(attrs.spec)
-    axes = [index.axis for index in spec.operands[operand]]
-    if None in axes or len(set(axes)) != len(axes) or not set(spec.reduce) <= set(axes):
-        return None
-    sums = weights.astype(np.int64).sum(tuple(n for n, a in enumerate(axes) if a in spec.reduce))
-    kept = [a for a in axes if a not in spec.reduce]
-    ordered = sums.transpose([kept.index(a) for a in spec.output if a in kept])
-    extents = dict(zip(kept, sums.shape, strict=True))
-    wide = ordered.reshape([extents.get(a, 1) for a in spec.output])
-    made: np.ndarray[Any, Any] = (wide * SHIFT).astype(np.int32)
-    return made

@@ -5,19 +5,18 @@
 
 The contraction reads the same elements as before: its sizes are its own attributes. Only constant sizes are changed,
 and only a padding that the contraction alone reads. Windows with a stride read a copy anyway (see plan/gemm/phases.py):
-if their operand has no padding, it gets one after its rows. Products of bf16 pairs have channels along the lanes, and
-need no room.
+if their operand has no padding, it gets one after its rows. Products that an instruction adds up have channels along
+the lanes, and need no room.
 """
 
 from __future__ import annotations
 
-from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, const
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.movement import PadAttributes, PadMode
-from tilewright.plan.price.contraction import pairs_of
+from tilewright.plan.price.contraction import dot_of
 from tilewright.target import Target
 
 
@@ -48,8 +47,10 @@ def _with_room(edit: Edit, node: Node, alone: dict[Value, Node], target: Target)
     attrs = node.attrs
     assert isinstance(attrs, ContractAttributes)
     maps = maps_of(node)
-    if all(v.type.dtype is dtypes.bf16 for v in node.inputs) and pairs_of(target) is not None:
-        return None
+    if len(node.inputs) == 2:
+        first, second = (v.type.dtype for v in node.inputs)
+        if dot_of(maps, first, second, node.outputs[0].type.dtype, target) is not None:
+            return None
     for n, (value, indices) in enumerate(zip(node.inputs, maps.spec.operands, strict=True)):
         if not indices or len(indices[-1].terms) != 2 or indices[-1].terms[0][0] not in maps.spec.output[-1:]:
             continue

@@ -132,7 +132,7 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     if block.init is None or (block.where is not None and not bounded) or store.indices != spatial or not spatial:
         return None
     factors = factors_of(store)
-    if factors is None:
+    if factors is None or not all(f.buffer.shape for f in factors):  # one number is a factor of a sum, no operand
         return None
     place = {a.var: n for n, a in enumerate(block.axes)}
     columns = next((v for v in reversed(spatial) if known(extents[place[v]]) > 1), spatial[-1])

@@ -25,6 +25,8 @@ from functools import lru_cache
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
+from tilewright.expr.nodes import Const
+from tilewright.ops.index_maps import IndexMaps
 from tilewright.plan.price.transfer import apart_cycles, byte_cycles
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
@@ -294,6 +296,18 @@ def choose_dot(element: DType, vector: DType, sums: DType, target: Target) -> Do
     if fastest is None and element in halves and vector in halves and sums is dtypes.f32:
         return Dot("", sums.name, sums.name)
     return fastest
+
+
+def dot_of(maps: IndexMaps, first: DType, second: DType, sums: DType, target: Target) -> Dot | None:
+    """How an instruction adds up the products of a contraction's factors of these two types, either of them along the
+    lanes; None where none does, or where there are fewer terms than it takes: of the last reduced axis that indexes a
+    dimension of each factor by itself."""
+    alone = [{index.axis for index in operand} for operand in maps.spec.operands]
+    summed = [maps.extent(a) for a in maps.spec.reduce if all(a in own for own in alone)]
+    if len(alone) != 2 or not summed or not isinstance(summed[-1], Const):
+        return None
+    found = (choose_dot(*pair, sums, target) for pair in ((first, second), (second, first)))
+    return next((d for d in found if d is not None and d.instruction and d.depth <= summed[-1].value), None)
 
 
 def pairs_of(target: Target) -> Dot | None:

@@ -13,13 +13,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from tilewright.expr.dtypes import bf16, f32
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference
-from tilewright.plan.price.contraction import Sums, least_cycles, pairs_of
+from tilewright.plan.price.contraction import Dot, Sums, choose_dot, least_cycles
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
 from tilewright.store import Json
@@ -132,9 +131,13 @@ class CostModel:
         if found is None or (found.sums.rows == 1 and found.sums.batch > found.sums.columns):
             terms = math.prod(map(self.flow.extent, maps_of(node).extents))
             return terms / lanes * max(core.fma_cycles, len(node.inputs) * core.load_cycles)
-        in_pairs = all(v.type.dtype is bf16 for v in node.inputs) and node.outputs[0].type.dtype is f32
-        pairs = pairs_of(self.target) if in_pairs else None
-        return least_cycles(replace(found.sums, bits=bits, dot=pairs), self.target)
+        return least_cycles(replace(found.sums, bits=bits, dot=self._dot(node, found)), self.target)
+
+    def _dot(self, node: Node, found: Product) -> Dot | None:
+        """The instruction that adds up products of narrow numbers, where there are terms enough for it."""
+        vector, element = (node.inputs[n].type.dtype for n in (found.vector, 1 - found.vector))
+        dot = choose_dot(element, vector, node.outputs[0].type.dtype, self.target)
+        return dot if dot is not None and dot.instruction and found.depth >= dot.depth else None
 
     def product(self, node: Node) -> Product | None:
         """A contraction as a product; None unless it sums over products of two operands, and the last axis of its

@@ -80,10 +80,15 @@ def _softmax(b: Emit, x: Tensor, sink: Tensor | None) -> Tensor:
     return e / (total if sink is None else total + b.map("exp", sink - top))
 
 
+def check_rank(b: Emit, x: Tensor | None, what: str, *ranks: int) -> None:
+    """A tensor, if there is one, must have one of these numbers of dimensions."""
+    if x is not None and x.rank not in ranks:
+        raise b.error(f"{what} must have {' or '.join(map(str, ranks))} dimensions, not {x.rank}")
+
+
 def heads_of(b: Emit, x: Tensor, heads: int, what: str) -> Tensor:
     """[batch, head, place, element] of [batch, place, head * element]."""
-    if x.rank != 3:
-        raise b.error(f"{what} must have 3 dimensions, not {x.rank}")
+    check_rank(b, x, what, 3)
     if heads < 1:
         raise b.error(f"there must be a head, not {heads}")
     b.require_equal(simplify(x.shape[2] % heads), 0, f"{what} of a size that {heads} heads do not divide")
@@ -148,13 +153,14 @@ def _self_attention(
 ) -> tuple[Tensor | None, ...]:
     """The attention of queries, keys and values [batch, place, …] of these sizes side by side, and keys and values
     [2, batch, head, place, element] with those of the `past` before them."""
+    check_rank(b, projected, "the product of the input and its weights", 3)
+    check_rank(b, bias, "the bias of scores", 4)
     places = (0, sizes[0], sizes[0] + sizes[1])
     parts = [b.narrow(projected, 2, at, size) for at, size in zip(places, sizes, strict=True)]
     q, k, v = (heads_of(b, part, heads, name) for part, name in zip(parts, ("queries", "keys", "values"), strict=True))
     before: Size = 0
     if past is not None:
-        if past.rank != 5:
-            raise b.error(f"the past must have 5 dimensions, not {past.rank}")
+        check_rank(b, past, "the past", 5)
         before = past.shape[3]
         k, v = (b.concat([b.pick(past, 0, n), new], 2) for n, new in enumerate((k, v)))
     present = b.concat([b.unsqueeze(k, [0]), b.unsqueeze(v, [0])], 0) if b.wants(1) else None
@@ -198,6 +204,9 @@ def attention(
     """The attention of x [batch, place, element] with itself, projected by weights for queries, keys and values; and
     the keys and values."""
     refuse(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
+    check_rank(b, x, "the input", 3)
+    check_rank(b, weights, "the weights", 2)
+    check_rank(b, bias, "the bias", 1)
     sizes = qkv_hidden_sizes or _thirds(b, weights)
     if len(sizes) != 3 or min(sizes) < 1:
         raise b.error(f"qkv_hidden_sizes is {list(sizes)}, not the sizes of queries, keys and values")
@@ -231,6 +240,9 @@ def q_attention(
 ) -> tuple[Tensor | None, ...]:
     """`Attention` of a quantized tensor, projected by quantized weights: a product of integers."""
     refuse(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
+    check_rank(b, x, "the input", 3)
+    check_rank(b, weights, "the weights", 2)
+    check_rank(b, bias, "the bias", 1)
     one = None if x_zero is None else b.reshape(x_zero, ())
     projected = matmul_integer_to_float(b, x, weights, b.reshape(x_scale, ()), scales, one, zeros, bias)
     return _self_attention(
@@ -260,6 +272,9 @@ def multi_head_attention(
         raise Unsupported("the scores are not supported as an output")
     if (past_key is None) != (past_value is None):
         raise b.error("past_key and past_value must both be given, or none of them")
+    for past in (past_key, past_value):
+        check_rank(b, past, "the past", 4)
+    check_rank(b, attention_bias, "the bias of scores", 4)
     q, k, v = _separate(b, query, key, value, bias, num_heads)
     before: Size = 0
     if past_key is not None and past_value is not None:
@@ -277,6 +292,9 @@ def _separate(
 ) -> list[Tensor]:
     """Queries, keys and values [batch, head, place, element], which may be packed [batch, place, head, 2 or 3,
     element], plus their parts of the bias; keys and values that lie so already take none."""
+    for part, name in ((query, "queries"), (key, "keys"), (value, "values")):
+        check_rank(b, part, name, 3, 4, 5)
+    check_rank(b, bias, "the bias", 1)
     if query.rank == 5:
         parts = [_place(b, b.pick(query, 3, n)) for n in range(3)]
     elif key is not None and key.rank == 5:

@@ -12,6 +12,7 @@ from tilewright.frontends.build.choice import Choice
 from tilewright.frontends.build.loop import Results, inside
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.differing import Differing, refusal
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.ending import Ending
 from tilewright.frontends.onnx.operators.repeat import names_used, scan_graph, truth
@@ -33,20 +34,20 @@ FEW_STEPS = 8
 @handles("If")
 def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
     """The branch that the condition takes, where that is known; else a choice between the two while the program runs,
-    or a selection of what both compute where that is little."""
+    or a selection of what both compute where that is little. Differing, where what follows has to be chosen, too."""
     taken = truth(cond)
     if taken is not None:
         return tuple(b.model.body(then_branch if taken else else_branch, []))
+    known, drawn = set(b.graph.bodies), b.model.draws
     choice = Choice(b, "if", cond)
     results = [
         _branch(b, graph, e, choice) for graph, e in ((then_branch, choice.then), (else_branch, choice.otherwise))
     ]
     for x, y in zip(*results, strict=True):
         if x.rank != y.rank or x.dtype is not y.dtype:
-            raise Unsupported(
-                "the branches of an If with a condition from data must give tensors of the same element type and rank,"
-                f" not {x.dtype} of {x.rank} dimensions and {y.dtype} of {y.rank}"
-            )
+            b.graph.forget(known)
+            b.model.draws = drawn
+            raise Differing(refusal(x, y), cond, then_branch, else_branch)
     few = choice.is_plain() and not any(map(_has_graphs, (then_branch, else_branch)))
     if few and all(x.shape == y.shape for x, y in zip(*results, strict=True)):
         inline = [b.model.body(graph, []) for graph in (then_branch, else_branch)]

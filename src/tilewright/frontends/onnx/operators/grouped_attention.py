@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.operators.attention import Scores, attend, heads_of, refuse
+from tilewright.frontends.onnx.operators.attention import Scores, attend, check_rank, heads_of, refuse
 from tilewright.frontends.onnx.operators.gather import tensor_scatter
 from tilewright.frontends.onnx.operators.rotary import rotated
 from tilewright.frontends.onnx.registry import MICROSOFT, handles
@@ -53,6 +53,7 @@ def group_query_attention(
     is the place of each last key, and `total` the largest number of them."""
     quantized = (k_quant_type, v_quant_type) != ("NONE", "NONE") or kv_cache_bit_width
     refuse(sliding_window_cache=sliding_window_cache, qk_output=qk_output or b.wants(3), quantized_keys=quantized)
+    _check_ranks(b, past_key, past_value, attention_bias, head_sink)
     q, k, v = _heads(b, query, key, value, num_heads, kv_num_heads)
     batch, _, new, _ = q.shape
     count = _count(b, total, past_key, new)
@@ -73,6 +74,15 @@ def group_query_attention(
     added = [] if attention_bias is None else [attention_bias]
     scores = Scores(scale, softcap, added, kept, None if sink is None else b.align(sink, 1, 4))
     return attend(b, q, b.narrow(k, 2, 0, count), b.narrow(v, 2, 0, count), scores), k, v
+
+
+def _check_ranks(
+    b: Emit, past_key: Tensor | None, past_value: Tensor | None, bias: Tensor | None, sink: Tensor | None
+) -> None:
+    for past in (past_key, past_value):
+        check_rank(b, past, "the past", 4)
+    check_rank(b, bias, "the bias of scores", 4)
+    check_rank(b, sink, "the scores of no value", 1)
 
 
 def _heads(
@@ -106,8 +116,6 @@ def _count(b: Emit, total: Tensor, past: Tensor | None, new: Expr) -> Expr:
     if past is None:
         b.require_equal(count, new, "there are {0} places and no past, but {1} of them come")
         return new
-    if past.rank != 4:
-        raise b.error(f"the past must have 4 dimensions, not {past.rank}")
     b.require_at_most(
         count, simplify(past.shape[2] + new), "there are {0} places, but {1} of the past and of this call"
     )

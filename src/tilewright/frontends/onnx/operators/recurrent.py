@@ -174,7 +174,7 @@ def _recurrent(
     for d in range(len(weights.of_input)):
         layer = _layer(b, d, count, weights, bias, peepholes, settings)
         empty = b.full((x.shape[1], layer.hidden), 0, x.dtype)
-        start = [empty if s is None else b.pick(s, 0, d) for s in initial]
+        start = [empty if s is None else b.reshape(b.pick(s, 0, d), empty.shape) for s in initial]
         rows.append(_direction(layer, cell, x, start, lengths, d == 1 or settings.direction == "reverse"))
     everything = b.concat([b.unsqueeze(row[0], [1]) for row in rows], 1)
     last = [b.concat([b.unsqueeze(s, [0]) for s in kind], 0) for kind in zip(*(row[1] for row in rows), strict=True)]

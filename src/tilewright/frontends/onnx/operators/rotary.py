@@ -8,7 +8,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.operators.attention import heads_of, refuse
+from tilewright.frontends.onnx.operators.attention import check_rank, heads_of, refuse
 from tilewright.frontends.onnx.registry import MICROSOFT, handles
 
 
@@ -16,6 +16,9 @@ def rotated(b: Emit, x: Tensor, places: Tensor, cosines: Tensor, sines: Tensor, 
     """x [batch, head, place, element] whose first 2 * n elements are n pairs, turned by the angles whose cosines and
     sines the tables [place, n] hold. `places` [batch, place] or [place] are their rows. The elements of a pair are
     side by side where they are `interleaved`, and otherwise n apart."""
+    for table, name in ((cosines, "cosines"), (sines, "sines")):
+        check_rank(b, table, f"the table of {name}", 2)
+    check_rank(b, places, "the places", 1, 2)
     rows, pairs = cosines.shape
     b.require_equal(sines.shape[0], rows, "there are {0} rows of sines and {1} of cosines")
     b.require_equal(sines.shape[1], pairs, "there are {0} columns of sines and {1} of cosines")
@@ -52,8 +55,8 @@ def rotary_embedding(
     refuse(is_packed_batching=is_packed_batching)
     if scale != 1:
         raise Unsupported(f"a scale of {scale} is not supported")
-    if cosines.rank != 2 or sines.rank != 2 or places.rank not in (1, 2) or x.rank not in (3, 4):
-        raise b.error("RotaryEmbedding takes x of 3 or 4 dimensions, places of 1 or 2, and tables of 2")
+    check_rank(b, x, "x", 3, 4)
+    check_rank(b, cosines, "the table of cosines", 2)
     flat = x.rank == 3
     if flat:
         heads = num_heads or _heads(x, cosines)

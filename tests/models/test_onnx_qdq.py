@@ -1,0 +1,97 @@
+"""Models with QuantizeLinear and DequantizeLinear around float operators: products of bytes, ONNX Runtime's results."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from qdq_models import Network, quantized, small_network
+
+import tilewright as tw
+from tilewright.expr import dtypes
+from tilewright.frontends.onnx import read
+from tilewright.lower.graph.multiply_integers import multiply_integers
+from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.ops.contract import ContractAttributes
+from tilewright.target import Target
+
+pytestmark = pytest.mark.filterwarnings("ignore::tilewright.ModelWarning")
+QUADS = Target.parse("x86-64-v4 +avx512vnni")
+
+
+def steps(model: ModelProto) -> float:
+    """The scale that the model's result is quantized by."""
+    names = {t.name: t for t in model.graph.initializer}
+    scale = next(n.input[1] for n in model.graph.node if n.output[0] == model.graph.output[0].name)
+    return float(numpy_helper.to_array(names[scale]))
+
+
+def contractions(model: ModelProto) -> list[set[str]]:
+    """The element types that each contraction multiplies, where the machine adds up products of bytes."""
+    after = multiply_integers(simplify_graph(read(model)), QUADS)
+    return [{v.type.dtype.name for v in n.inputs} for n in after.graph.nodes if isinstance(n.attrs, ContractAttributes)]
+
+
+def compare(model: ModelProto, x: np.ndarray) -> None:
+    """All but a thousandth of the elements are ONNX Runtime's, and these are off by one step."""
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,), (want,) = tw.compile(model)(x=x), session.run(None, {"x": x})
+    off = np.rint(np.abs(found - want) / steps(model))
+    assert found.shape == want.shape and np.isfinite(found).all()
+    assert off.max() <= 1 and (off > 0).mean() <= 0.001
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_networks(signed: bool, per_channel: bool) -> None:
+    pytest.importorskip("onnxruntime.quantization")
+    model = quantized(small_network(), signed=signed, per_channel=per_channel)
+    found = contractions(model)
+    bytes_of, floats = {dtypes.u8.name, dtypes.i8.name}, {dtypes.f32.name}
+    # the first convolution has three channels, and another one weights for each channel alone
+    assert found.count(bytes_of) == len(found) - 2 and found.count(floats) == 2
+    compare(model, np.random.default_rng(3).normal(size=(1, 3, 33, 33)).astype(np.float32))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_images(signed: bool) -> None:
+    pytest.importorskip("onnxruntime.quantization")
+    net = Network(np.random.default_rng(0))
+    x = net.add("Relu", net.conv(net.residual("x", 8, 8), 8, 24, 3, 2))
+    x = net.add("Relu", net.conv(x, 24, 32, 3, group=4))
+    model = quantized(net.model(x, (2, 8, 19, 23)), signed=signed, per_channel=True)
+    assert contractions(model) == [{"u8", "i8"}] * 4
+    compare(model, np.random.default_rng(5).normal(size=(2, 8, 19, 23)).astype(np.float32))
+
+
+def test_layers() -> None:
+    pytest.importorskip("onnxruntime.quantization")
+    net = Network(np.random.default_rng(0))
+    x = "x"
+    for one, other in pairwise((40, 64, 24)):
+        x = net.add("Relu", net.add("Add", net.add("MatMul", x, net.weight(one, other)), net.weight(other)))
+    model = quantized(net.model(x, (3, 7, 40)), signed=False, per_channel=True)
+    assert contractions(model) == [{"u8", "i8"}] * 2
+    compare(model, np.random.default_rng(5).normal(size=(3, 7, 40)).astype(np.float32))
+
+
+def test_quantized_convolutions_are_of_bytes() -> None:
+    draw = np.random.default_rng(0)
+    held = {
+        "xs": np.float32(0.02), "xz": np.uint8(120), "w": draw.integers(-128, 128, (8, 4, 3, 3)).astype(np.int8),
+        "ws": np.float32(0.01), "wz": np.int8(0), "s": np.float32(0.3), "z": np.uint8(100),
+    }  # fmt: skip
+    made = helper.make_node("QLinearConv", ["x", *held], ["y"], pads=[1] * 4)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.UINT8, (1, c, 9, 9)) for n, c in (("x", 4), ("y", 8)))
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in held.items()]
+    graph = helper.make_graph([made], "g", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert contractions(model) == [{"u8", "i8"}]
+    image = draw.integers(0, 256, (1, 4, 9, 9)).astype(np.uint8)
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,), (want,) = tw.compile(model)(image), session.run(None, {"x": image})
+    assert np.abs(found.astype(int) - want.astype(int)).max() <= 1 and (found != want).mean() <= 0.001
