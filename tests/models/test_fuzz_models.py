@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import fuzz_models
@@ -10,6 +11,18 @@ import pytest
 from fuzz.drawing import GROUP, put_together
 from fuzz.outcomes import drawn
 from onnx.reference import ReferenceEvaluator
+
+GROUPS = 3
+"""Of 20 models each."""
+
+
+def test_models_give_what_the_reference_does() -> None:
+    found = fuzz_models.run_chunk(0, GROUPS)
+    defects = [line[:3] for line in found if line[1] == "defect"]
+    assert not defects, "python tests/models/fuzz_models.py --show NUMBER draws it again"
+    kinds = Counter(line[1] for line in found)
+    assert sum(kinds.values()) == GROUPS * GROUP
+    assert kinds["right"] >= 0.9 * sum(kinds.values()), kinds
 
 
 def test_a_model_is_the_same_each_time_and_its_results_are_those_of_the_whole() -> None:
