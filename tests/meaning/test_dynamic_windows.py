@@ -16,10 +16,12 @@ from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
+from tilewright.loops.edit import loops_inside
 from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
-from tilewright.plan.nests.tiles import choose_points
+from tilewright.plan.nests.sums import join_pieces
 from tilewright.schedule.find import nests
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType
 
@@ -147,6 +149,8 @@ def test_points_of_dynamic_rows_have_vectors() -> None:
     x = graph.param("x", TensorType.of(DTYPES["f32"], (graph.symbol("N"), 3, graph.symbol("H"), graph.symbol("W"))))
     plan = lower(graph.module({"y": graph.op("mul", x, x)}), native()).record.after("plan").program
     (kernel,) = (f for f in plan.functions.values() if isinstance(f, Function))
-    assert choose_points(nests(kernel)[-1], native()).fused == (2, 1, 1)
+    joined = Schedule(kernel)
+    join_pieces(joined, len(nests(kernel)) - 1)
+    assert [str(loop.extent) for loop in loops_inside(nests(joined.func)[-1])] == ["N*3", "H", "W"]
     made, decision = schedule(kernel, native())
     assert "vectorize" in str(made.func) and not decision.refusals

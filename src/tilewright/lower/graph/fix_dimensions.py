@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import index
 from typing import SupportsIndex
 
@@ -47,7 +48,19 @@ def fix_dimensions(module: Module, sizes: Mapping[str, int]) -> Module:
         given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
         fix = "give other sizes, or leave dimensions as they are"
         raise UserError(f"cannot compile for {given}", where=error.where, why=error.why, fix=fix) from None
-    return _fix_bodies(made, made.graph, FreshNames(made.functions))
+    return _without_replaced(_fix_bodies(made, made.graph, FreshNames(made.functions)), made)
+
+
+def _without_replaced(module: Module, before: Module) -> Module:
+    """The module without the bodies that nodes ran before and that no node runs any more."""
+    unused = _bodies(before) - _bodies(module)
+    return replace(module, functions={n: f for n, f in module.functions.items() if n not in unused})
+
+
+def _bodies(module: Module) -> set[str]:
+    """The names of the functions that nodes run."""
+    graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
+    return {name for graph in graphs for node in graph.nodes for name in bodies_of(node.attrs)}
 
 
 def _fix_bodies(module: Module, function: GraphFunction, names: FreshNames) -> Module:
