@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import fuzz_models
 import numpy as np
 import pytest
 from fuzz.drawing import GROUP, put_together
+from fuzz.judging import wrong_results
 from fuzz.outcomes import drawn
 from onnx.reference import ReferenceEvaluator
 
@@ -23,6 +25,18 @@ def test_models_give_what_the_reference_does() -> None:
     kinds = Counter(line[1] for line in found)
     assert sum(kinds.values()) == GROUPS * GROUP
     assert kinds["right"] >= 0.9 * sum(kinds.values()), kinds
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5, 8, 9, 15])
+def test_another_result_is_noticed(seed: int) -> None:
+    """Also where what was compiled is what this package itself reads, and the reference gives another number."""
+    model = drawn(seed)
+    name = next(n for n, a in model.expected.items() if a.size and a.dtype.kind == "i")
+    other = model.expected[name].copy()
+    other.flat[0] ^= 1
+    assert not wrong_results(model, model.expected)
+    assert name in wrong_results(model, {**model.expected, name: other})
+    assert name in wrong_results(replace(model, expected={**model.expected, name: other}), model.expected)
 
 
 def test_a_model_is_the_same_each_time_and_its_results_are_those_of_the_whole() -> None:

@@ -60,11 +60,24 @@ def unexplained(model: Model, found: Mapping[str, Array], far: list[str]) -> str
             continue
     for name in far:
         got, wanted = found[name], model.expected[name]
+        evaluated = [exact[name], *(s[name] for s in samples)]
+        if not np.issubdtype(exact[name].dtype, np.floating) and not reached(got, wanted, evaluated):
+            return difference(name, got, wanted)
         target = wanted.astype(np.float64) if np.issubdtype(exact[name].dtype, np.floating) else wanted
         verdict = judge(name, got, wanted, target, exact[name], [s[name] for s in samples])
         if not verdict.agrees:
             return difference(name, got, wanted)
     return ""
+
+
+def reached(got: Array, wanted: Array, evaluated: list[Array]) -> bool:
+    """Whether some evaluation gives what is wanted, wherever a result is not that: else no rounding decides there, and
+    the model was read as another one."""
+    same = np.zeros(wanted.shape, bool) | (widened(got) == widened(wanted))
+    for array in evaluated:
+        if array.shape == wanted.shape:
+            same |= widened(array) == widened(wanted)
+    return bool(same.all())
 
 
 def difference(name: str, got: Array, wanted: Array) -> str:

@@ -141,8 +141,6 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
         return None
     (vector,) = moving
     broadcast = next(f for f in factors if f is not vector)
-    if not broadcast.buffer.shape:
-        return None
     rows = [a for a in block.spatial if broadcast.moves(a.var) and not vector.moves(a.var)]
     rows = [a for a in rows if known(extents[place[a.var]]) > 1]
     row = max(rows, key=lambda a: (*_rows_of(extents[place[a.var]]), place[a.var]), default=None)
