@@ -8,7 +8,6 @@ the block and what it moves to stand to one another.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
@@ -16,6 +15,7 @@ from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import Domain, domain_of, single_axis
 from tilewright.analysis.elements import covering, elements, touches
 from tilewright.analysis.intervals import Range, Ranges
+from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
