@@ -3,9 +3,9 @@ types stay: their numbers are rounded as integers are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, const
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
