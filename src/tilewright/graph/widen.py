@@ -65,7 +65,8 @@ def _between_casts(node: Node, value_of: Callable[[Value], Value]) -> list[Node]
 
 def _cast(value: Value, result: Value) -> Node:
     op = REGISTRY["cast"]
-    return Node(op, (value,), op.attributes(result.type.dtype), (result,), (), "")
+    record: Any = op.attributes
+    return Node(op, (value,), record(result.type.dtype), (result,))
 
 
 def _widen(field: Any) -> Any:
