@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from fuzz.drawing import Model
 from tilewright.report.errors import RuntimeFault, TilewrightError
 
-UNSUPPORTED: tuple[tuple[str, str], ...] = ()
+UNSUPPORTED = (
+    *((name, "the shape of the weights must be constant") for name in ("Conv", "ConvTranspose", "ConvInteger")),
+)
 """Operators that are drawn in ways that are not supported, and what the error says of each."""
 
 SIZES = re.compile(r"(?:sizes of .* differ|do not broadcast): (\d+) and (\d+)")
