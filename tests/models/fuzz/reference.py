@@ -137,6 +137,7 @@ WRONG: dict[str, list[Wrong]] = {
         )
     ],
     "LpPool": [
+        Wrong(is_same_and_dilated, "as for AveragePool", False),
         Wrong(
             lambda node, x, opset: bool(attribute(node, "ceil_mode", 0)),
             "windows that reach beyond the padding have fewer elements; the evaluator takes their mean for that of all",
