@@ -105,12 +105,7 @@ class _Place:
         return str(place_of(self.function, self.fault))
 
 
-def unique_block(function: Function, name: str) -> str:
-    """The name, with a number behind it where a block has it already."""
-    return unique(name, {b.name for b in blocks(function.body)})
-
-
-def unique_buffer(function: Function, name: str) -> str:
+def unique_name(function: Function, name: str) -> str:
     """The name, with a number behind it where a parameter, a local buffer or a block has it already: a buffer and the
     block that fills it share theirs."""
     taken = {b.name for b in (*function.params, *allocations(function.body))}

@@ -184,9 +184,7 @@ class PlaceBeyond:
             over_loops = resolved(self.block, index)
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
-                raise Obstacle(
-                    self.block, f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there"
-                )
+                raise Obstacle(self.block, f"where it loads {load.buffer.name} beyond the end depends on loads there")
             clamps = moves and not self.is_inside(over_loops, extent)
             if clamps and not self._is_positive(over_loops):
                 raise Obstacle(self.block, f"nothing says that the index {index} of {load.buffer.name} is not negative")

@@ -25,7 +25,7 @@ from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statemen
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.dataflow import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.find import primitive, writers_of
-from tilewright.schedule.step import Obstacle, Step, rewritten, unique_block
+from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.types.scopes import Scope
 
 
@@ -168,7 +168,7 @@ def guard(function: Function, block: Block) -> Step:
         raise Obstacle(block, "it does not store a selection")
     if any(load.buffer is store.buffer for load in loads(store)):
         raise Obstacle(store, f"it reads {store.buffer.name} itself")
-    name = unique_block(function, f"{block.name}.else")
+    name = unique_name(function, f"{block.name}.else")
     conditions, value = _chosen_where(block, store.value)
     first = fresh_copy(block.replace(name=name, body=store.replace(value=store.value.b)))
     second = block.replace(body=store.replace(value=value), where=conjunction(conditions))
