@@ -19,10 +19,8 @@ from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Stmt
 from tilewright.report.errors import UserError
 
-Handle = Var | str
-"""A loop (its variable), a block or a buffer (their names)."""
-
-Made = Handle | tuple[Handle | None, ...] | None
+Made = Var | str | tuple[Var | str | None, ...] | None
+"""What a step made: loops (their variables), blocks or buffers (their names)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,9 @@ from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, repla
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Seq, Stmt, Store, While, seq
 from tilewright.schedule.facts import dataflow
 from tilewright.schedule.facts.iterations import LANES, ORDERED, TOGETHER, access_text
-from tilewright.schedule.find import find_block, find_loop, primitive, stored_buffers
+from tilewright.schedule.find import find_block, find_loop, primitive
 from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle, Step
-
-Box = tuple[Range, ...]
 
 
 @primitive("cannot compute {block} in loop {loop}")
@@ -68,14 +66,11 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
         raise Obstacle(here if path_to(function.body, here) else found.other, why, fix)
     is_read = not all(t.access.is_store for t in outside)
     others = "what reads it later reads what was computed" if is_read else "nothing else reads it"
-    evidence = (
-        f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
-        f"nothing in between stores what {block.name} reads",
-    )
-    return Step(made, None, evidence)
+    needs = f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}"
+    return Step(made, None, (needs, f"nothing in between stores what {block.name} reads"))
 
 
-def _part(found: _Place, box: Box) -> Ranges:
+def _part(found: _Place, box: Sequence[Range]) -> Ranges:
     """The values of the block's axes that fill the box."""
     domain, store = found.domain, found.domain.store
     known = known_in(found.around)
@@ -148,21 +143,18 @@ def computed_after(function: Function, block: Block, loop: For, closed: Collecti
     read = memory.loaded(block) & memory.stored(found.other)
     for buffer in read:
         dataflow.require_plain(function, buffer)
-    stored = stored_buffers(loop.body) & read
-    order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in stored)
+    order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in read)
     boxes = {b: box for b in order if (box := dataflow.box_of(loop.body, b, is_store=True)) is not None}
     moved = nest_over(found.domain, _tile(found, boxes), found.around)
     made = _moved_into(function, found, seq(loop.body, moved))
     _require_final(made, found, read)
     completed = "; ".join(f"{b.name}[{', '.join(map(str, box))}]" for b, box in boxes.items())
-    evidence = (
-        f"an iteration of {name} completes {completed}, which no later one touches",
-        f"the iterations of {', '.join(s.name for s in found.around)} run each point of {block.name} once",
-    )
-    return Step(made, None, evidence)
+    completes = f"an iteration of {name} completes {completed}, which no later one touches"
+    once = f"the iterations of {', '.join(s.name for s in found.around)} run each point of {block.name} once"
+    return Step(made, None, (completes, once))
 
 
-def _tile(found: _Place, boxes: Mapping[Buffer, Box]) -> Ranges:
+def _tile(found: _Place, boxes: Mapping[Buffer, Sequence[Range]]) -> Ranges:
     """The part of the block's domain that reads what one iteration stores, a box of each buffer. The parts of all
     iterations are the domain, each point once."""
     domain, around = found.domain, found.around
@@ -192,7 +184,7 @@ def _tile(found: _Place, boxes: Mapping[Buffer, Box]) -> Ranges:
     return part
 
 
-def _idle(found: _Place, loops: Sequence[For], boxes: Mapping[Buffer, Box]) -> Obstacle:
+def _idle(found: _Place, loops: Sequence[For], boxes: Mapping[Buffer, Sequence[Range]]) -> Obstacle:
     """Why the iterations of the last of some loops do not complete parts of their own."""
     *_, loop = loops
     name, block = loop.name, found.block.name
@@ -278,7 +270,7 @@ def _require_apart(found: _Place, memory: dataflow.Memory) -> None:
         met = memory.met(s, reads if s is not found.other else set(), writes)
         if met:
             verb, other = ("touches", "stores") if met & writes else ("stores", "reads")
-            why = f"{dataflow.word_of(s)} {verb} {min(b.name for b in met & writes or met)}, which {block.name} {other}"
+            why = f"it {verb} {min(b.name for b in met & writes or met)}, which {block.name} {other}"
             raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, ORDERED) for x in statements(s)):
             raise Obstacle(s, f"an assert, a while or a call in it decides whether {block.name} is reached")

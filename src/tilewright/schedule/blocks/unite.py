@@ -80,11 +80,8 @@ def unite(function: Function, buffer: Buffer) -> Step:
     build.compute(name, buffer, lambda *at: reduce(lambda rest, p: _chosen(p, buffer, at, rest), over, base))
     nest, last = build.body(), pieces[-1].nest
     body = seq(*(nest if s is last else s for s in parent.body if s is last or s not in nests))
-    evidence = (
-        f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer.name}, each element by itself",
-        "nothing in between reads it, or changes what they read",
-    )
-    return rewritten(function, parent, body, name, *evidence)
+    boxes = f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer.name}, each element by itself"
+    return rewritten(function, parent, body, name, boxes, "nothing in between reads it, or changes what they read")
 
 
 def _piece(function: Function, block: Block, buffer: Buffer) -> _Piece:

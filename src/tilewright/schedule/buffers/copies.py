@@ -94,8 +94,7 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
-        text = iterations.access_text(missing.access)
-        why = f"it {text} before it stores all of that: a local buffer would hold nothing there"
+        why = f"it {iterations.access_text(missing.access)} before it stores all of that"
         fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
         raise Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
@@ -241,11 +240,9 @@ def compact(function: Function, buffer: Buffer) -> Step:
     body = seq(alloc.replace(buffer=small), rebased(loop.body, buffer, small, box))
     changed = replace(function.body, loop, loop.replace(body=body))
     shape, parts = (", ".join(map(str, each)) for each in (small.shape, box))
-    evidence = (
-        f"an iteration of {loop.name} touches {buffer.name}[{parts}] alone: [{shape}]",
-        f"what an iteration of {loop.name} reads of {buffer.name} it stored before",
-    )
-    return Step(function.replace(body=replace(changed, alloc, Seq(()))), None, evidence)
+    alone = f"an iteration of {loop.name} touches {buffer.name}[{parts}] alone: [{shape}]"
+    before = f"what an iteration of {loop.name} reads of {buffer.name} it stored before"
+    return Step(function.replace(body=replace(changed, alloc, Seq(()))), None, (alone, before))
 
 
 def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:

@@ -160,10 +160,9 @@ def single_store(block: Block) -> Store:
     store, init = block.body, block.init
     if not isinstance(store, Store):
         raise Obstacle(block.body, f"{block.name} does more than one store")
-    if init is not None:
-        same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
-        if not same:
-            raise Obstacle(init, f"the init of {block.name} stores something else than its body")
+    same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
+    if init is not None and not same:
+        raise Obstacle(init, f"the init of {block.name} stores something else than its body")
     return store
 
 

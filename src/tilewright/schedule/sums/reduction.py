@@ -155,11 +155,9 @@ def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> St
     made = parts.block(unique_name(function, f"{block.name}.partial"))
     nests = seq(Alloc(parts.buffer), replace(nest, block, made), parts.combined(function))
     rounded = ": the result is rounded in another way" if total.buffer.dtype.is_float and total.op in (Add, Mul) else ""
-    evidence = (
-        f"the terms of {block.name} may be taken in any order{rounded}",
-        f"no iteration of {loop.name} touches another one's place in {name}",
-    )
-    return rewritten(function, nest, nests, (made.name, block.name), *evidence)
+    order = f"the terms of {block.name} may be taken in any order{rounded}"
+    places = f"no iteration of {loop.name} touches another one's place in {name}"
+    return rewritten(function, nest, nests, (made.name, block.name), order, places)
 
 
 @primitive("cannot sum block {block} in parts of loop {loop}")
