@@ -94,7 +94,7 @@ def test_a_template_that_refuses_is_written_down_with_its_step_and_the_reason(re
     assert [r.template for r in decision.refusals] == refusing[::-1]
     refusal = decision.refusals[0]
     assert refusal.step == "s.unroll(j)" and refusal.what == "cannot unroll loop j"
-    assert refusal.why == "its extent n is known only when the program runs"
+    assert refusal.why == "its extent n is dynamic"
     assert exe.show(kernel=0, explain=True) == "\n".join(
         [f"# scheduled by {decision.template}", *(f"# {r}" for r in decision.refusals), exe.show(kernel=0)]
     )
