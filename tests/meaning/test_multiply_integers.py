@@ -150,8 +150,8 @@ def test_integers_less_their_zero_point() -> None:
 
 
 def test_what_stays() -> None:
-    """Scales along the sum, weights that i8 has not, sums that i32 has not, one channel, which with three of zeros takes
-    as long as in floats, weights of each channel's own, padding that is no zero; machines without such an
+    """Scales along the sum, weights that i8 has not, sums that i32 has not, one channel, which with three of zeros
+    takes as long as in floats, weights of each channel's own, padding that is no zero; machines without such an
     instruction."""
     w = draw(dtypes.i8, 8, 5)
     long = np.full((70000, 1), -128, np.int8)
