@@ -22,7 +22,7 @@ from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction, conjuncts, minimum
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.linear import Polynomial, expression, joined, polynomial
 from tilewright.expr.linear import substitute as substituted
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
@@ -39,7 +39,7 @@ from tilewright.schedule.step import Obstacle, Step, rewritten
 def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
-    element.
+    element, or its first one.
 
     block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
@@ -185,10 +185,10 @@ class PlaceBeyond:
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
                 raise Obstacle(self.block, f"where it loads {load.buffer.name} beyond the end depends on loads there")
-            clamps = moves and not self.is_inside(over_loops, extent)
-            if clamps and not self._is_positive(over_loops):
-                raise Obstacle(self.block, f"nothing says that the index {index} of {load.buffer.name} is not negative")
-            indices.append(minimum(index, simplify(extent - 1)) if clamps else index)
+            if moves and not self.is_inside(over_loops, extent):
+                last = minimum(index, simplify(extent - 1))
+                index = last if self._is_positive(over_loops) else maximum(last, 0)
+            indices.append(index)
         return Load(load.buffer, tuple(indices))
 
     def is_inside(self, index: Expr, extent: Expr) -> bool:
