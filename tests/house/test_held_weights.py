@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import platform
@@ -118,6 +119,18 @@ def test_a_spill_keeps_arrays_of_many_threads_and_leaves_nothing_behind(tmp_path
         assert not array.size or not (other.flags.writeable or np.shares_memory(array, other))
     assert list((tmp_path / "store").iterdir()) == []
     assert Store(None).spill(8) is None
+
+
+@pytest.mark.parametrize("shape", [(3, 700, 301), (1, 2, 1 << 20), (5, 1), (600_000, 2)])
+def test_a_spill_keeps_views_in_row_major_order(store: Store, shape: tuple[int, ...]) -> None:
+    array = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    views = [array.T, array[::-1], array[..., ::2], np.broadcast_to(array, (2, *shape))]
+    spill = store.spill(sum(view.nbytes + mmap.PAGESIZE for view in views))
+    assert spill is not None
+    with spill:
+        for view in views:
+            kept = spill.keep(view)
+            assert kept is not view and kept.flags.c_contiguous and np.array_equal(kept, view)
 
 
 def test_a_spill_without_room_leaves_arrays_as_they_are(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,15 @@ import ctypes
 import mmap as memory_map
 import os
 import threading
+from collections.abc import Iterator
 from mmap import ACCESS_READ, PAGESIZE, mmap
 from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
+
+_COPIED_BYTES = 1 << 20
+"""So many bytes of an array that lies otherwise are copied at a time: they stay in a cache on their way."""
 
 _DONTNEED: int | None = getattr(memory_map, "MADV_DONTNEED", None)
 """The advice; None on systems that take none."""
@@ -91,11 +95,14 @@ class Spill:
         size = array.nbytes
         with self._lock:
             start = self._end
-            if not size or not array.flags.c_contiguous or start + size > len(self._map):
+            if not size or start + size > len(self._map):
                 return array
             self._end += rounded(size)
         try:
-            _write(self._file.fileno(), array.reshape(-1).view(np.uint8).data, start)
+            at = start
+            for data in _parts(array):
+                _write(self._file.fileno(), data, at)
+                at += len(data)
         except OSError:  # the disk is full
             return array
         return np.frombuffer(self._map, array.dtype, array.size, start).reshape(array.shape)
@@ -104,6 +111,29 @@ class Spill:
 def rounded(size: int) -> int:
     """A number of bytes with the rest of its last page: what an array takes in a spill."""
     return -(-size // PAGESIZE) * PAGESIZE
+
+
+def _parts(array: Array) -> Iterator[memoryview]:
+    """The bytes of an array in row-major order. Those of a view that lies otherwise are copied, few at a time."""
+    if array.flags.c_contiguous:
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    copy = np.empty(max(_COPIED_BYTES, array.itemsize), np.uint8)
+    for part in _small(array, len(copy)):
+        held = copy[: part.nbytes]
+        held.view(array.dtype).reshape(part.shape)[...] = part
+        yield held.data
+
+
+def _small(array: Array, size: int) -> Iterator[Array]:
+    """The array in parts of at most `size` bytes, in row-major order."""
+    if array.nbytes <= size:
+        yield array
+        return
+    count = size * len(array) // array.nbytes
+    for start in range(0, len(array), max(count, 1)):
+        part = array[start : start + max(count, 1)]
+        yield from _small(part[0], size) if part.nbytes > size else (part,)
 
 
 def _write(file: int, data: memoryview, at: int) -> None:
