@@ -191,6 +191,8 @@ class Op(ABC):
     """Whether its windows slide over a padding that its kernel computes."""
     subtracts: bool = False
     """Whether its results are differences of elements: those of constants a product computes as it loads them."""
+    reads_bits: bool = False
+    """Whether its results depend on how elements are stored, and not on their numbers alone."""
     cost: Work = Work(plain=1)
     """The instructions for a vector of results, or of terms where it reduces; see `work`."""
 

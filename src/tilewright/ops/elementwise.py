@@ -199,6 +199,7 @@ class BitcastOp(Elementwise):
 
     name = "bitcast"
     attributes = CastAttributes
+    reads_bits = True
 
     def expression(self, elements: tuple[Expr, ...], attrs: CastAttributes) -> Expr:
         (x,), to = elements, attrs.dtype
