@@ -34,20 +34,7 @@ from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
 from tilewright.plan.price.transfer import byte_cycles, fits
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import (
-    MANY,
-    extent,
-    hold_sums,
-    is_bounded,
-    loops_of,
-    order_tile,
-    ordered,
-    panel_over_the_edge,
-    settle_edges,
-    split_tile,
-    write_out,
-    write_out_terms,
-)
+from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import fill_panels, local_bytes, pack
 from tilewright.schedule.find import find_block, find_loop, stored_buffers, writers_of
 from tilewright.schedule.schedule import Schedule
@@ -115,7 +102,7 @@ class Attentions(Template[Attention, Choice]):
         for name in [b for b in found.between if find_block(s.func, b).where is not None]:
             s.pad(name)  # what rows beyond the last one come to is stored by nobody
         for panel in panels:
-            fill_panels(s, panel, loops_of(s, panel, -3))
+            fill_panels(s, panel, tiling.loops_of(s, panel, -3))
         for dot, write, tile, terms in products:
             _tile(s, dot, write, tile, terms)
         steps = [s.get_loops(name) for name in found.between]
@@ -131,7 +118,7 @@ class Attentions(Template[Attention, Choice]):
                 s.jam(few, front=True)
         shared = batch if choice.overlap else [*batch, rows]
         if shared:
-            s.parallel(ordered({v: extent(s, v) for v in shared})[0])
+            s.parallel(tiling.ordered({v: tiling.extent(s, v) for v in shared})[0])
         return s
 
 
@@ -140,16 +127,16 @@ def _row_blocks(size: Size, target: Target) -> Iterator[int]:
     if size.any_rows:
         yield from range(1, 2 * target.vector_registers + 1)
         return
-    most = max(-(-size.rows * size.heads // MANY), 1) if _shares_rows(size, target) else size.rows
+    most = max(-(-size.rows * size.heads // tiling.MANY), 1) if _shares_rows(size, target) else size.rows
     yield from (rows for rows in range(1, most + 1) if rows == -(-size.rows // -(-size.rows // rows)))
 
 
 def _shares_rows(size: Size, target: Target) -> bool:
     """Whether threads share the blocks of a head: heads are few, and each share takes longer than to hand it out."""
-    if size.heads >= MANY or size.any_rows:
+    if size.heads >= tiling.MANY or size.any_rows:
         return size.any_rows
     tiles = best_tiles(size, size.rows, target)
-    return seconds(size, *tiles, size.rows, 1, target) > MANY * target.core.fork_seconds
+    return seconds(size, *tiles, size.rows, 1, target) > tiling.MANY * target.core.fork_seconds
 
 
 def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, together: int, target: Target) -> float:
@@ -239,14 +226,14 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms
     """A tile of a product is summed up in registers, and what is stored of it is computed from these."""
     dot = found.block.name
     *_, row, column, term = s.get_loops(dot)
-    panels, tiles, inner, vectors, lane = split_tile(s, row, column, tile)
-    order_tile(s, [panels, tiles, term], [inner, vectors, lane])
+    panels, tiles, inner, vectors, lane = tiling.split_tile(s, row, column, tile)
+    tiling.order_tile(s, [panels, tiles, term], [inner, vectors, lane])
     (sums,) = stored_buffers(find_block(s.func, dot))
-    hold_sums(s, sums.name, [write], tiles)
-    write_out_terms(s, [term], tile, terms)
-    along = {write: write_out(s, write, tiles, tile), dot: vectors}
-    for name in (dot, *panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
-        settle_edges(s, found, tile, inner, lane, name, packed=True)
+    tiling.hold_sums(s, sums.name, [write], tiles)
+    tiling.write_out_terms(s, [term], tile, terms)
+    along = {write: tiling.write_out(s, write, tiles, tile), dot: vectors}
+    for name in (dot, *tiling.panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
+        tiling.settle_edges(s, found, tile, inner, lane, name, packed=True)
 
 
 def _in_lanes(s: Schedule, name: str, lanes: int) -> None:
@@ -258,5 +245,5 @@ def _in_lanes(s: Schedule, name: str, lanes: int) -> None:
     elif [b.name for b in blocks(find_loop(s.func, keys))] == [name]:
         vectors, lane = s.split(keys, lanes, tail="mask")
         s.vectorize(lane)
-        if is_bounded(s, name, vectors) and extent(s, vectors) > 1:
+        if tiling.is_bounded(s, name, vectors) and tiling.extent(s, vectors) > 1:
             s.partition(vectors)
