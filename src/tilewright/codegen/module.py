@@ -7,7 +7,6 @@ on the others: its checks are numbered from 1, and the program adds how many com
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from tilewright.codegen.abi import CALL, ENTRY, LEAVE, FaultMessage
@@ -18,6 +17,7 @@ from tilewright.codegen.profile import sites_text
 from tilewright.codegen.statements import Statements, parameters
 from tilewright.codegen.subnormals import Control, control_of, put, take
 from tilewright.codegen.units import handed_out, units_of
+from tilewright.core.records import dataclass
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
 from tilewright.loops.text import constants_of

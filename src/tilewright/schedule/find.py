@@ -20,18 +20,18 @@ Named = TypeVar("Named", Block, Buffer)
 def find_loop(function: Function, loop: Var | str) -> For:
     """The loop over this variable, or the only loop of this name. Raises UserError where there is none, or several."""
     loops = loops_inside(function.body)
-    found = [s for s in loops if s.var is loop or s.var.name == loop]
+    found = [s for s in loops if s.var is loop or s.name == loop]
     if len(found) == 1:
         (only,) = found
         whole = next((s for s in loops if s.instruction is not None and only in statements(s)), None)
         if whole is None:
             return only
-        what = f"loop {only.var.name} of {function.name} is part of the instruction {whole.instruction}"
-        fix = f"do this before tensorize({whole.var.name}, …)"
+        what = f"loop {only.name} of {function.name} is part of the instruction {whole.instruction}"
+        fix = f"do this before tensorize({whole.name}, …)"
         raise Obstacle(whole, "an instruction runs its nest as a whole", fix).error(function, what)
     name = loop if isinstance(loop, str) else loop.name
     if not found:
-        why = f"its loops are {', '.join(dict.fromkeys(s.var.name for s in loops)) or 'none'}"
+        why = f"its loops are {', '.join(dict.fromkeys(s.name for s in loops)) or 'none'}"
         if not isinstance(loop, str):
             why = f"an earlier step replaced it, or it is another program's; {why}"
         raise UserError(f"no loop {name} in {function.name}", why=why)
@@ -101,7 +101,7 @@ def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]
                 several = isinstance(value, tuple)
                 nodes = [find(function, handle) for handle in (value if several else (value,))]
                 given.arguments[name] = tuple(nodes) if several else nodes[0]
-                names[name] = ", ".join(node.var.name if isinstance(node, For) else node.name for node in nodes)
+                names[name] = ", ".join(node.name for node in nodes)
             with refusing(function, what.format_map(names)):
                 return body(*given.args, **given.kwargs)
 

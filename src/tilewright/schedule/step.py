@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, count
 
 from tilewright.core.node import Node
+from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import allocations, blocks, loops_inside, replace, transform_statements
 from tilewright.loops.faults import Fault, place_of
@@ -81,7 +81,7 @@ def _mark(at: Node) -> str | None:
         case Block(name) | Alloc(Buffer(name)):
             return name
         case For():
-            return f"{at.var.name} in {at.begin}..{at.end}"
+            return f"{at.name} in {at.begin}..{at.end}"
     return None
 
 
@@ -120,7 +120,7 @@ def unique_buffer(function: Function, name: str) -> str:
 def fresh_loops(function: Function, names: Iterable[str]) -> list[Var]:
     """Variables for loops of these names, each with a number behind it where a loop of the program, or one before it,
     has it already."""
-    taken = {loop.var.name for loop in loops_inside(function.body)}
+    taken = {loop.name for loop in loops_inside(function.body)}
     made: list[Var] = []
     for name in names:
         made.append(Var(unique(name, taken)))

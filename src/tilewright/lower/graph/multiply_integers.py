@@ -17,10 +17,11 @@ rounded in each step. So results differ by these roundings, and from those of a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import Const, const

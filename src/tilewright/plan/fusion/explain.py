@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.analysis.cost import count_flops
 from tilewright.analysis.sizes import Sizes, sizes_of_call
+from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
@@ -27,12 +28,12 @@ from tilewright.store import Json
 from tilewright.target import Target
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelRow(Kernel):
     """A call of a kernel: the function that it is, and its flops."""
 
-    name: str
-    flops: Expr
+    name: str = field(kw_only=True)
+    flops: Expr = field(kw_only=True)
 
     def record(self) -> dict[str, Json]:
         """The row as JSON."""

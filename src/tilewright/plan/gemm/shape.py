@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from tilewright.analysis.sizes import known
+from tilewright.analysis.sizes import USUAL, Sizes, known
+from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
@@ -48,6 +49,7 @@ class Size:
     rows            of the result that read the same panel; 0 where there is no such axis
     batch, own      how many products there are, and how many of them have a constant of their own along the lanes
     any_rows        whether rows, or columns, are dynamic
+    usual           rows and columns as they usually are: of dynamic ones, what `Sizes` assumes, and no more than USUAL
     parts           tensors that vectors are the difference of, at most: kernels whose batches have constants of their
                     own are priced like those beside them that take differences, so that all read the same panels
     axes            reduce axes
@@ -73,6 +75,7 @@ class Size:
     sums: DType
     summed: int
     even: int
+    usual: tuple[int, int]
     dot: Dot | None = None
 
     @property
@@ -97,6 +100,14 @@ class Size:
     def row_tiles(self, tile: RegisterTile) -> int:
         """Tiles of rows."""
         return -(-self.rows // tile.rows)
+
+    @property
+    def usually(self) -> Size:
+        """The numbers with as many rows and columns as are usual, where these are dynamic."""
+        (rows, columns), (element, vector) = self.usual, (self.element, self.vector)
+        element = replace(element, whole=element.whole * max(rows, 1) // max(self.rows, 1))
+        vector = replace(vector, whole=vector.whole * columns // self.columns)
+        return replace(self, rows=rows, columns=columns, element=element, vector=vector)
 
     def taken(self, dot: Dot | None) -> Size:
         """The numbers of the same contraction where products are added up so."""
@@ -186,7 +197,14 @@ def measure(found: Contraction) -> Size:
         sums=found.out.dtype,
         summed=0 if found.summed is None else extents[found.summed],
         even=1 if found.summed is None else _even(found.extents[found.summed]),
+        usual=(_usual(found, found.rows), _usual(found, found.columns)),
     )
+
+
+def _usual(found: Contraction, axis: int | None) -> int:
+    """The extent of an axis, as it usually is where it is dynamic; 0 where there is no such axis."""
+    extent = const(0) if axis is None else found.extents[axis]
+    return known(extent) if isinstance(extent, Const) else min(Sizes().extent(extent), USUAL)
 
 
 def _even(extent: Expr) -> int:

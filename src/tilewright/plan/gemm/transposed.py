@@ -8,7 +8,7 @@
       y[o, p] = f(s[p, o])                                       the epilogue, transposed back
 
 49 columns fill six vectors and one lane of a seventh; as rows of tiles they waste nothing. The operand that lies along
-the lanes is a constant, so it is packed beforehand.
+the lanes is a constant, so it is packed beforehand. Of a dynamic number of positions, only a tile is held on the stack.
 
 Convolutions of narrow numbers run so, too: an instruction adds several channels of the input to each lane. Those of a
 point lie next to each other and meet all lanes, so windows may move by any number of elements, and no row needs room
@@ -18,17 +18,18 @@ for whole vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.analysis.sizes import known
-from tilewright.expr.nodes import Var
+from tilewright.core.records import dataclass
+from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.price import where
+from tilewright.plan.gemm.price import of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
@@ -72,7 +73,7 @@ class TransposedChoice:
 
 class TransposedContractions(Template[Product, TransposedChoice]):
     """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
-    constant, the same for all batches, and all sizes are known."""
+    constant, the same for all batches."""
 
     name = "transposed"
     choice = TransposedChoice
@@ -83,11 +84,20 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         if kernel is None or min(kernel.size.rows, kernel.size.columns) < 2:
             return None
         found, size = kernel.found, kernel.size
-        if size.batched_elements or size.any_rows or size.any_columns or not size.constant_rows:
+        if size.batched_elements or size.any_rows or not size.constant_rows:
             return None
         assert found.rows is not None
         turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns)
-        numbers = replace(size, rows=size.columns, columns=size.rows, vector=size.element, element=size.vector)
+        numbers = replace(
+            size,
+            rows=size.columns,
+            columns=size.rows,
+            any_rows=size.any_columns,
+            any_columns=False,
+            usual=size.usual[::-1],
+            vector=size.element,
+            element=size.vector,
+        )
         return Product(turned, numbers)
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
@@ -102,7 +112,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
             yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
         dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
-        if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0:
+        if dot is not None and dot.depth > 1 and size.even % dot.depth == 0 and not (size.any_rows or not size.summed):
             if size.columns >= dot.lanes and size.element.dtype.name == dot.element:
                 yield from _of_dot(size.taken(dot), target)
 
@@ -114,6 +124,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
 
     def apply(self, s: Schedule, shape: Product, choice: TransposedChoice) -> Schedule:
         found = shape.found
+        assert found.rows is not None
         dot, tile = found.block.name, choice.tile
         results, sums = results_apart(s, found)
         write, tile_sums = sums_apart(s, dot)
@@ -128,9 +139,11 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
         s.reorder(*sorted(own, key=lambda v: v in moving))
         write_out(s, write, tiles, tile)
-        _hold_transposed(s, found, results, outer[-1], sums, "stack")
+        # What is held of all rows has a size that is known.
+        held = outer[-1] if isinstance(found.extents[found.rows], Const) else tiles
+        _hold_transposed(s, found, results, held, sums, "stack")
         for block in results:
-            store_transposed(s, block, outer[-1], tile.lanes)
+            store_transposed(s, block, held, tile.lanes)
         settle_edges(s, found, tile, row, lane, dot, packed=True)
         if choice.dot is not None:
             s.tensorize(lane, choice.dot.instruction)
@@ -155,6 +168,11 @@ def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
 @lru_cache(maxsize=1 << 12)
 def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     """Seconds of one core for all batches: the tiles, what is transposed back, what a call packs."""
+    return size.batch * of_sizes(lambda numbers: _cycles(choice, numbers, target), size) / target.core.hertz
+
+
+def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
+    """Cycles of one batch."""
     tile, taken = choice.tile, size.taken(choice.dot)
     whole = -(-size.columns // tile.columns) * tile.columns
     panel, image = tile.columns * taken.terms * taken.vector.bytes, taken.element.whole
@@ -180,8 +198,7 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
     source = where(size.vector, constant, target)
-    found = max(found, constant * byte_cycles(source, target) / size.batch)
-    return size.batch * found / target.core.hertz
+    return max(found, constant * byte_cycles(source, target) / size.batch)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

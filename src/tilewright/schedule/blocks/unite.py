@@ -6,24 +6,24 @@ One block can be moved and shrunk, several cannot. The condition of a vector is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from tilewright.analysis.domains import single_axis, values_of
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, bound
 from tilewright.core.node import Node
+from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum, select
-from tilewright.expr.linear import Polynomial, plus, polynomial
+from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.place import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
+from tilewright.schedule.facts.dataflow import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.find import primitive, writers_of
 from tilewright.schedule.step import Obstacle, Step, rewritten, unique_block
 from tilewright.types.scopes import Scope
@@ -185,15 +185,9 @@ def _chosen_where(block: Block, value: Select) -> tuple[list[Expr], Expr]:
         chosen = _known(chosen.a, conditions)
     needed: list[Expr] = []
     for cond in conditions:
-        p = bound(cond)
-        if not any(_follows(p, bound(c)) for c in needed):
-            needed = [*(c for c in needed if not _follows(bound(c), p)), cond]
+        if not NOTHING.follows(bound(cond), map(bound, needed)):
+            needed = [*(c for c in needed if not NOTHING.follows(bound(c), [bound(cond)])), cond]
     return needed, chosen
-
-
-def _follows(p: Polynomial | None, fact: Polynomial | None) -> bool:
-    """Whether p is at least zero because `fact` is, and no less than that."""
-    return p is not None and fact is not None and NOTHING.never_negative(plus(p, fact, -1))
 
 
 def _known(value: Expr, conditions: Sequence[Expr]) -> Expr:
@@ -203,8 +197,7 @@ def _known(value: Expr, conditions: Sequence[Expr]) -> Expr:
     def decided(node: Node) -> Node:
         if isinstance(node, Max | Min) and node.dtype is dtypes.index:
             for more, less in ((node.a, node.b), (node.b, node.a)):
-                gap = plus(polynomial(more), polynomial(less), -1)
-                if any(_follows(gap, fact) for fact in facts):
+                if NOTHING.follows(polynomial(more - less), facts):
                     return more if isinstance(node, Max) else less
         return node
 

@@ -3,7 +3,7 @@ local buffer shrinks to the part that an iteration touches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
@@ -16,11 +16,10 @@ from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import summed_loops, variables_of
+from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads_of, loops_around, replace, statements, substitute_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Stmt, Store, seq
 from tilewright.schedule.buffers.local import (
-    LANES,
     allocation,
     copy_nest,
     placed,
@@ -29,8 +28,8 @@ from tilewright.schedule.buffers.local import (
     require_elements,
     require_no_prefetch,
 )
-from tilewright.schedule.facts.iterations import TOGETHER, access_text, greatest, require_independent
-from tilewright.schedule.facts.place import Memory, box_of, defined_in, require_plain, whole, without
+from tilewright.schedule.facts import iterations
+from tilewright.schedule.facts.dataflow import Memory, box_of, defined_in, require_plain, whole, without
 from tilewright.schedule.find import find_loop, nests, primitive, stored_buffers
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_block, unique_buffer
 
@@ -48,7 +47,11 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
     """
     _require_touched(block, buffer)
     place = _top_level(function, block)
-    _require_unwritten(function, place, buffer)
+    if buffer in defined_in(place):
+        raise Obstacle(place, f"{buffer.name} lives inside the statement", "cache what it is computed from")
+    memory = Memory(function)
+    for s, _ in memory.changes(statements(place), {memory.of(buffer)}):
+        raise Obstacle(s, f"it may write {buffer.name}: a copy made before the statement would be out of date")
     name = unique_buffer(function, f"{buffer.name}.cache")
     local = placed(Buffer(name, buffer.dtype, buffer.shape, buffer.scope), scope, block)
     loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(whole(buffer.shape), True)
@@ -61,18 +64,6 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
 def _top_level(function: Function, block: Block) -> Stmt:
     """The top-level statement that holds a block."""
     return next(s for s in nests(function) if block in statements(s))
-
-
-def _require_unwritten(function: Function, place: Stmt, source: Buffer) -> None:
-    """Refuses where the statement makes the buffer, or may write its memory under whatever name."""
-    if source in defined_in(place):
-        why = f"{source.name} lives inside the statement that holds the block"
-        raise Obstacle(place, why, fix="cache what it is computed from")
-    memory = Memory(function)
-    for s, _ in memory.changes(statements(place), {memory.of(source)}):
-        word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
-        why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
-        raise Obstacle(s, why, part=part)
 
 
 @primitive("cannot cache what block {block} writes")
@@ -112,7 +103,7 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
-        text = access_text(missing.access)
+        text = iterations.access_text(missing.access)
         why = f"it {text} before it stores all of that: a local buffer would hold nothing there"
         fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
         raise Obstacle(missing.access.statement, why, fix)
@@ -120,13 +111,10 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     parts = [tightened(elements(t), NOTHING) for t in stores]
     stored = _exactly(parts, NOTHING)
     if stored is None:
-        for touch, part in zip(stores, parts, strict=True):
-            if not part.exact:
-                text = access_text(touch.access).removeprefix("stores ")
-                why = f"nothing says that what it stores, {text}, is all of {part}: the rest would be overwritten"
-                raise Obstacle(touch.access.statement, why)
-        why = f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
-        raise Obstacle(stores[0].access.statement, why)
+        touch = next((t for t, part in zip(stores, parts, strict=True) if not part.exact), stores[0])
+        shown = ", ".join(map(str, parts))
+        why = f"nothing says that it stores all of one box, {shown}: the rest would be overwritten"
+        raise Obstacle(touch.access.statement, why)
     return stored
 
 
@@ -161,13 +149,13 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
     before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
     body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
     made = function.replace(body=replace(function.body, loop, loop.replace(body=body)))
-    for each in [each for each in around if each.kind in TOGETHER]:
-        with refusing(made, f"cannot stage {buffer.name} in loop {loop.var.name}"):
-            fix = f"take a loop further inside, or leave {each.var.name} serial"
-            require_independent(made, find_loop(made, each.var), fix)
-    evidence = [f"an iteration of {loop.var.name} touches {buffer.name}{touched} alone"]
+    for each in [each for each in around if each.kind in iterations.TOGETHER]:
+        with refusing(made, f"cannot stage {buffer.name} in loop {loop.name}"):
+            fix = f"take a loop further inside, or leave {each.name} serial"
+            iterations.require_independent(made, find_loop(made, each.var), fix)
+    evidence = [f"an iteration of {loop.name} touches {buffer.name}{touched} alone"]
     if stored is not None and loaded is None:
-        evidence.append(f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before")
+        evidence.append(f"what an iteration of {loop.name} reads of {buffer.name} it stored before")
     return Step(made, name, tuple(evidence))
 
 
@@ -176,20 +164,12 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
     long as its contents."""
     loop = around[-1]
     require_plain(function, source, loop)
-    for lanes in (each for each in around if each.kind in LANES):
-        why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
-        raise Obstacle(loop, why, fix=f"take a loop outside {lanes.var.name}")
+    for lanes in (each for each in around if each.kind in iterations.LANES):
+        why = f"{lanes.name} runs as {lanes.kind.value}: a local buffer inside has no place"
+        raise Obstacle(loop, why, fix=f"take a loop outside {lanes.name}")
     require_no_prefetch(loop.body, source, "stage first")
     require_elements(loop.body, source)
-    for block, outer in _begun_outside([t.init_of for t in touches(loop.body, source)], around):
-        why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
-        raise Obstacle(block, why, fix=f'decompose_reduction("{block.name}", {outer.var.name}) first')
-
-
-def _begun_outside(begun: Iterable[Block | None], around: Sequence[For]) -> list[tuple[Block, For]]:
-    """Those of some blocks that sum over a loop around, so that their init runs once for all its iterations, each with
-    that loop."""
-    return [(block, loop) for block in begun if block for loop in around if loop.var in summed_loops(block)]
+    iterations.require_begun_inside(loop, [t.init_of for t in touches(loop.body, source)], around)
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -216,7 +196,7 @@ def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[E
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
     for r in part.ranges:
-        extent = greatest(r.extent, around)
+        extent = iterations.greatest(r.extent, around)
         if extent is None or variables_of(extent) - set(function.symbols) or loads_of(extent):
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
             raise Obstacle(around[-1], why, fix="take a loop further inside")
@@ -271,26 +251,26 @@ def compact(function: Function, buffer: Buffer) -> Step:
     changed = replace(function.body, loop, loop.replace(body=body))
     shape, parts = (", ".join(map(str, each)) for each in (small.shape, box))
     evidence = (
-        f"an iteration of {loop.var.name} touches {buffer.name}[{parts}] alone: [{shape}]",
-        f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before",
+        f"an iteration of {loop.name} touches {buffer.name}[{parts}] alone: [{shape}]",
+        f"what an iteration of {loop.name} reads of {buffer.name} it stored before",
     )
     return Step(function.replace(body=without(changed, alloc)), None, evidence)
 
 
 def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
     """An iteration of the loop reads from the buffer only what it stored there before."""
-    name, outside = loop.var.name, [*loops_around(function.body, loop), loop]
+    name, outside = loop.name, [*loops_around(function.body, loop), loop]
     found = touches(loop.body, buffer)
     missing = unwritten(found, outside)
     if missing is not None:
-        read = access_text(missing.access).replace("loads", "reads", 1)
+        read = iterations.access_text(missing.access).replace("loads", "reads", 1)
         why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
         raise Obstacle(missing.access.statement, why)
-    for block, again in _begun_outside([t.init_of for t in found if t.access.is_store], outside):
-        why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
-        raise Obstacle(again, why, fix=f"move {again.var.name} inside {name}")
+    for block, again in iterations.begun_outside([t.init_of for t in found if t.access.is_store], outside):
+        why = f"{block.name} goes on adding up in the next iteration of {again.name}"
+        raise Obstacle(again, why, fix=f"move {again.name} inside {name}")
 
 
 def _innermost(function: Function, alloc: Alloc) -> For:
@@ -302,7 +282,7 @@ def _innermost(function: Function, alloc: Alloc) -> For:
         raise Obstacle(alloc, f"nothing reads or stores {name}")
     around += [tuple(loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
-    found = list(takewhile(lambda loop: loop.kind not in LANES, shared))
+    found = list(takewhile(lambda loop: loop.kind not in iterations.LANES, shared))
     if not found:
         fix = "bring them together first: compute_at, or reverse_compute_at"
         raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix)

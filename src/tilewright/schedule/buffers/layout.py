@@ -17,11 +17,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements
 from tilewright.core.node import Node
+from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, conjunction, minimum, select
@@ -29,21 +29,12 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Cast, Const, Expr, FloorDiv, Lt, Mod, Var, const
 from tilewright.expr.parse import parse
 from tilewright.expr.simplify import product_of, simplify
-from tilewright.loops.edit import (
-    blocks,
-    loads_of,
-    loops_around,
-    map_expressions,
-    replace,
-    statements,
-    substitute_buffers,
-    transform_statements,
-)
+from tilewright.loops import edit
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.local import allocation, box_nest, placed, require_elements, require_no_prefetch
-from tilewright.schedule.facts.place import filling_of, whole
+from tilewright.schedule.facts.dataflow import filling_of, whole
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -65,18 +56,16 @@ def set_scope(function: Function, buffer: Buffer, scope: str) -> Step:
     if made.scope is Scope.REGISTER:
         require_no_prefetch(function.body, buffer, 'take scope="stack"')
     evidence = (f"{buffer.name} has {bytes_of(made)} bytes",) if made.scope in MOST_BYTES else ()
-    return Step(function.replace(body=substitute_buffers(function.body, {buffer: made})), None, evidence)
+    return Step(function.replace(body=edit.substitute_buffers(function.body, {buffer: made})), None, evidence)
 
 
 def _require_threads(function: Function, alloc: Alloc) -> None:
     """Shared memory belongs to one block of threads."""
-    if not any(isinstance(s, For) and s.kind is LoopKind.THREAD for s in statements(function.body)):
-        why = "no loop is bound to the threads of a GPU"
-        raise Obstacle(alloc, why, fix="bind loops first")
-    around = loops_around(function.body, alloc)
+    if not any(isinstance(s, For) and s.kind is LoopKind.THREAD for s in edit.statements(function.body)):
+        raise Obstacle(alloc, "no loop is bound to the threads of a GPU", fix="bind loops first")
+    around = edit.loops_around(function.body, alloc)
     for inner in (loop for loop in around if loop.thread.startswith("threadIdx")):
-        why = f"it is allocated inside {inner.var.name}, by each thread for itself"
-        raise Obstacle(inner, why, fix='take "register"')
+        raise Obstacle(inner, f"it is allocated inside {inner.name}, by each thread for itself", fix='take "register"')
 
 
 @primitive("cannot align dimension {dim} of {buffer}")
@@ -96,8 +85,7 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
         raise Obstacle(alloc, why, fix="take a factor from 1 and an offset below it")
     row = product_of(buffer.shape[dim + 2 :])
     if not isinstance(row, Const):
-        why = f"the stride contains {row}, which is known only when the program runs"
-        raise Obstacle(alloc, why, fix=f"take dimension {last - 1}", part=row)
+        raise Obstacle(alloc, f"the stride contains {row}, which is dynamic", f"take dimension {last - 1}")
     inner = int(row.value)
     common = math.gcd(inner, factor)
     if offset % common:
@@ -109,7 +97,7 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
     made = buffer.replace(shape=(*buffer.shape[: dim + 1], grown, *buffer.shape[dim + 2 :]))
     placed(made, made.scope.value, alloc)
     stride = f"the stride of dimension {dim} is {simplify(grown * inner)}; no index changes"
-    return Step(function.replace(body=substitute_buffers(function.body, {buffer: made})), None, (stride,))
+    return Step(function.replace(body=edit.substitute_buffers(function.body, {buffer: made})), None, (stride,))
 
 
 @primitive("cannot hold {buffer} as {dtype}")
@@ -152,7 +140,9 @@ def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
         return node
 
     memo: dict[Node, Node] = {}
-    return transform_statements(map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement)
+    return edit.transform_statements(
+        edit.map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement
+    )
 
 
 @primitive("cannot change the layout of {buffer}")
@@ -180,16 +170,16 @@ def transform_layout(
     nest, domain = filling_of(function, buffer) or (None, None)
     body, evidence = function.body, [f"every access of {buffer.name} is to an element of its own"]
     if nest is not None and domain is not None:
-        body = replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
+        body = edit.replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
         evidence.append(f"block {domain.block.name} fills {buffer.name} point by point, in whatever order")
     elif pad is not None and layout.padded(buffer.shape):
         why = "no single block fills it point by point, so nothing says where its padding would be written"
         raise Obstacle(alloc, why, fix="fill it with a cache_read, or leave out pad")
 
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
+        return tuple(i if edit.loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    return Step(function.replace(body=substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
+    return Step(function.replace(body=edit.substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
 
 
 def _fill_in_order(
@@ -197,7 +187,7 @@ def _fill_in_order(
 ) -> Stmt:
     """The nest that fills the layout: a loop for each of its dimensions, in order."""
     old = domain.store.buffer
-    others = function.replace(body=replace(function.body, nest, Seq(())))
+    others = function.replace(body=edit.replace(function.body, nest, Seq(())))
     inside: list[Expr] = []
 
     def store(places: tuple[Expr, ...]) -> Stmt:
@@ -216,8 +206,8 @@ def _fill_in_order(
     filled = box_nest(domain.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
     if pad is not None or not inside:
         return filled
-    (block,) = blocks(filled)
-    return replace(filled, block, block.replace(where=conjunction(inside)))
+    (block,) = edit.blocks(filled)
+    return edit.replace(filled, block, block.replace(where=conjunction(inside)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,44 +1,38 @@
-"""What moving a block asks about: which memory statements touch, which store fills a buffer and who reads it, and where
-the block and what it moves to stand to one another.
+"""What moving a block asks about: which memory statements touch, which store fills a buffer, and who reads it.
 
-    for i in 0..8: block e(vi = i): e[vi + 1] = exp(x[vi])          filled_by: e[vi + 1] = …, over vi in 0..8
-    for i in 0..8: block y(vi = i): y[vi] = e[vi + 1] * 2.0         readers_of: y[vi] = …; inverse(e[j]): vi = j - 1
+for i in 0..8: block e(vi = i): e[vi + 1] = exp(x[vi])          filled_by: e[vi + 1] = …, over vi in 0..8
+for i in 0..8: block y(vi = i): y[vi] = e[vi + 1] * 2.0         readers_of: y[vi] = …; inverse(e[j]): vi = j - 1
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
-from tilewright.analysis.accesses import accesses, mentions
+from tilewright.analysis.accesses import mentions
 from tilewright.analysis.domains import Domain, domain_of, single_axis
 from tilewright.analysis.elements import covering, elements, touches
 from tilewright.analysis.intervals import Range, Ranges
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
+from tilewright.loops import nodes
 from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
-    Assert,
     Block,
     Buffer,
     CallFunction,
     For,
     Function,
-    Let,
     Load,
     LoopKind,
-    Publish,
     Seq,
     Stmt,
     Store,
     View,
-    While,
-    seq,
 )
-from tilewright.schedule.facts.iterations import require_independent
+from tilewright.schedule.facts.iterations import ORDERED, require_independent
 from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
 from tilewright.schedule.step import Obstacle
 
@@ -88,7 +82,7 @@ class Memory:
                 return f"{source.name} and {made.name} are names of the same memory"
             case CallFunction(callee, _, arguments) if any(self.of(b) is own for b in arguments):
                 return f"the call of {callee} may touch {buffer.name}"
-            case Publish(b) if self.of(b) is own:
+            case nodes.Publish(b) if self.of(b) is own:
                 return f"{buffer.name} is handed to the caller"
         reached = [load.buffer for load in own_loads(s)] + ([s.buffer] if isinstance(s, Store) else [])
         other = next((b for b in reached if b is not buffer and self.of(b) is own), None)
@@ -100,7 +94,7 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
     """(the views in a statement, each with what it is a view of; the buffers that more than loads and stores use)."""
     inside = list(statements(nest))
     given = [b for s in inside if isinstance(s, CallFunction) for b in s.arguments]
-    given += [s.buffer for s in inside if isinstance(s, Publish)]
+    given += [s.buffer for s in inside if isinstance(s, nodes.Publish)]
     return tuple([(s.buffer, s.source) for s in inside if isinstance(s, View)]), tuple(given)
 
 
@@ -108,7 +102,7 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
 def defined_in(nest: Stmt) -> frozenset[Buffer | Var]:
     """The buffers, views among them, and variables that begin to live in a statement."""
     inside = list(statements(nest))
-    variables = [s.var for s in inside if isinstance(s, For | Let)]
+    variables = [s.var for s in inside if isinstance(s, For | nodes.Let)]
     return frozenset([*variables, *(s.buffer for s in inside if isinstance(s, Alloc | View))])
 
 
@@ -237,41 +231,7 @@ def require_reached(
             raise Obstacle(s, f"{word_of(s)} around {name} decides whether it runs")
         if isinstance(s, For) and s.kind in closed:
             word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
-            raise Obstacle(s, f"loop {s.var.name} is {word}", fix="take this step before the one that made it so")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A block in a nest of its own, and a loop elsewhere: `nest` and `other` are the statements of the sequence
-    `parent` that hold them, `between` those between the two. `domain` is the block's, under the loops of its nest."""
-
-    block: Block
-    nest: Stmt
-    loop: For
-    other: Stmt
-    parent: Seq
-    domain: Domain
-    between: tuple[Stmt, ...]
-    is_after: bool
-
-    def around_loop(self) -> list[For]:
-        """The loops from `other` down to the loop and including it."""
-        return [*loops_around(self.other, self.loop), self.loop]
-
-
-def place(function: Function, block: Block, loop: For) -> Place:
-    """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
-    one, two = path_to(function.body, block), path_to(function.body, loop)
-    if loop in one:
-        raise Obstacle(block, f"{block.name} is inside {word_of(loop)} already")
-    shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
-    parent = one[shared - 1] if shared else None
-    if not isinstance(parent, Seq):
-        raise Obstacle(block, f"{block.name} and {word_of(loop)} are not one after the other")
-    nest, other = one[shared], two[shared]
-    n, m = parent.body.index(nest), parent.body.index(other)
-    domain = alone_in(function, nest, block)
-    return Place(block, nest, loop, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
+            raise Obstacle(s, f"loop {s.name} is {word}", fix="take this step before the one that made it so")
 
 
 def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
@@ -279,7 +239,7 @@ def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
     loops, inside = perfect_nest(nest)
     if inside is not block:
         raise Obstacle(inside, f"{block.name} is not alone in its nest: {word_of(inside)} stands there")
-    if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
+    if any(isinstance(s, ORDERED) for s in statements(block)):
         raise Obstacle(block, f"an assert, a while or a call inside {block.name} fixes the order of its points")
     for s in statements(block):
         if isinstance(s, Store):
@@ -287,7 +247,7 @@ def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
     domain = domain_in(nest, block)
     for loop in loops:
         if loop not in domain.reduce:
-            require_independent(function, loop, f"take a block whose points do not depend on {loop.var.name}")
+            require_independent(function, loop, f"take a block whose points do not depend on {loop.name}")
     _require_sum(block)
     return domain
 
@@ -315,34 +275,3 @@ def _require_sum(block: Block) -> None:
 def without(body: Stmt, stmt: Stmt) -> Stmt:
     """The body with a statement taken out."""
     return replace(body, stmt, Seq(()))
-
-
-def require_apart(found: Place, memory: Memory) -> None:
-    """Nothing between the block's two places touches what it stores, or changes what it reads; in the loop's own nest,
-    what is stored is looked at element by element."""
-    block = found.block
-    reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
-    for s in (*found.between, found.other):
-        met = memory.met(s, reads if s is not found.other else set(), writes)
-        if met:
-            verb, other = ("touches", "stores") if met & writes else ("stores", "reads")
-            name = min(b.name for b in met & writes or met)
-            own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
-            why = f"{own} {verb} {name}, which {block.name} {other}"
-            raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")
-        if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
-            raise Obstacle(s, f"an assert, a while or a call in it decides whether {block.name} is reached")
-
-
-def moved_into(function: Function, found: Place, other: Stmt) -> Function:
-    """The function with `other`, which has the block in it, in place of the statement that holds the loop; the
-    block's own nest is taken out, and allocations between the two that the block needs come first."""
-    used = {a.buffer for a in accesses(found.nest)}
-    for s in found.between:
-        if isinstance(s, Let) and s.var in found.nest.variables():
-            raise Obstacle(s, f"{found.block.name} uses {s.var.name}, which is defined only here")
-    needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
-    kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
-    at = kept.index(found.other)
-    made = seq(*kept[:at], *needed, other, *kept[at + 1 :])
-    return function.replace(body=replace(function.body, found.parent, made))
