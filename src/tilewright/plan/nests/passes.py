@@ -3,7 +3,8 @@ beside another template's tiles run.
 
     for i in 0..n: { m = -inf; for k: m = max(m, x[i, k]); s = 0; for k: s = s + exp(x[i, k] - m); for k: y[i, k] = … }
 
-becomes a parallel loop over rows, in which each pass over a row is vectorized.
+becomes a loop over rows, in which each pass over a row is vectorized. Threads share the outermost loop of a nest
+(lower/kernels/share_out.py).
 """
 
 from __future__ import annotations
@@ -39,10 +40,9 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """The loops of a nest that run in vectors, and whether threads share the rows around them."""
+    """The loops of a nest that run in vectors."""
 
     passes: tuple[Pass, ...] = ()
-    shared: bool = False
 
 
 def choose_nest(nest: For, target: Target) -> Nest:
@@ -75,7 +75,7 @@ def _choose_rows(nest: Stmt, lanes: int, target: Target) -> Nest:
             found += [Pass(numbers[v], lanes=_width(v.size, lanes, sums[v], target)) for v in chosen]
         elif holds_points(part):
             found.append(Pass(numbers[inside[0]], choose_points(part, target, lanes)))
-    return Nest(tuple(found), bool(spatial))
+    return Nest(tuple(found))
 
 
 def _width(size: int | None, lanes: int, sums: int, target: Target) -> int:
@@ -92,17 +92,15 @@ def _width(size: int | None, lanes: int, sums: int, target: Target) -> int:
 def apply_nest(s: Schedule, nest: For, chosen: Nest) -> Var | None:
     """The steps of a choice. Returns the outermost loop, where that holds all of the nest."""
     loops = loops_inside(nest)
-    if chosen.shared:
-        s.parallel(nest.var)
-    whole: Var | None = None if chosen.passes else nest.var
+    whole: Var | None = nest.var
     for one in reversed(chosen.passes):
-        loop = find_loop(s.func, loops[one.loop].var)
+        loop, made = find_loop(s.func, loops[one.loop].var), None
         if one.tile is None:
             s.sum_in_lanes(loop.var, one.lanes)
         else:
             made = apply_tile(s, loop, one.tile)
-            whole = made if one.loop == 0 else None
-    return nest.var if chosen.shared else whole
+        whole = made if one.loop == 0 else whole
+    return whole
 
 
 def apply_nests(s: Schedule, chosen: Iterable[Nest]) -> list[Var]:
