@@ -79,7 +79,7 @@ def finish(
     final = run_passes(module, passes, level=level, record=record, show=show)
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     generated = generate(functions, final.entry, target)
-    texts = [unit.text(target) for unit in generated.units] if is_large(module) else [generated.text]
+    texts = generated.texts() if is_large(module) else [generated.text]
     code = tuple(assemble(text, target) for text in texts)
     compiled = Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
     compiled.sites = generated.sites

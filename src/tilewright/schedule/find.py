@@ -73,12 +73,8 @@ def writers_of(function: Function, buffer: Buffer) -> list[Block]:
     return [b for b in blocks(function.body) if buffer in stored_buffers(b)]
 
 
-HANDLES: dict[str, tuple[Callable[[Function, Any], For | Block | Buffer], str]] = {
-    "For": (find_loop, "Var"),
-    "Block": (find_block, "str"),
-    "Buffer": (find_buffer, "str"),
-}
-"""The types of nodes that primitives work on: how one is found in a program, and the type of its handle."""
+FINDERS: dict[str, Callable[..., For | Block | Buffer]] = {"For": find_loop, "Block": find_block, "Buffer": find_buffer}
+"""How nodes that primitives work on are found by their handles, by their types."""
 
 
 def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]:
@@ -89,24 +85,24 @@ def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]
     def made(body: Callable[..., Step]) -> Callable[..., Step]:
         signature = inspect.signature(body)
         types = {name: str(p.annotation).removesuffix(" | None") for name, p in signature.parameters.items()}
-        handles = {name: HANDLES[kind] for name, kind in types.items() if kind in HANDLES}
+        finders = {name: FINDERS[kind] for name, kind in types.items() if kind in FINDERS}
 
         @wraps(body)
         def applied(function: Function, *arguments: Any, **options: Any) -> Step:
             given = signature.bind(function, *arguments, **options)
             given.apply_defaults()
             names = dict(given.arguments)
-            for name in [name for name in handles if given.arguments[name] is not None]:
-                value, find = given.arguments[name], handles[name][0]
-                several = isinstance(value, tuple)
-                nodes = [find(function, handle) for handle in (value if several else (value,))]
-                given.arguments[name] = tuple(nodes) if several else nodes[0]
+            for name in [name for name in finders if given.arguments[name] is not None]:
+                value, find = given.arguments[name], finders[name]
+                nodes = [find(function, handle) for handle in (value if isinstance(value, tuple) else (value,))]
+                given.arguments[name] = tuple(nodes) if isinstance(value, tuple) else nodes[0]
                 names[name] = ", ".join(node.name for node in nodes)
             with refusing(function, what.format_map(names)):
                 return body(*given.args, **given.kwargs)
 
-        shown = [p.replace(annotation=handles[n][1]) if n in handles else p for n, p in signature.parameters.items()]
-        applied.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        shown = {name: "Var" if find is find_loop else "str" for name, find in finders.items()}
+        given = [p.replace(annotation=shown.get(n, p.annotation)) for n, p in signature.parameters.items()]
+        applied.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
         return applied
 
     return made

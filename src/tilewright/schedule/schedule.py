@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Concatenate, NoReturn, ParamSpec
+from typing import Any, NoReturn
 
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loops_inside
@@ -41,14 +41,11 @@ from tilewright.schedule.sums import lanes
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, python_name, with_loops
 
-P = ParamSpec("P")
-
-
 PRIMITIVES: dict[str, Callable[..., Step]] = {}
 """The primitives by name: what a trace can name."""
 
 
-def _method(function: Callable[Concatenate[Function, P], Step]) -> Callable[..., Any]:
+def _method(function: Callable[..., Step]) -> Callable[..., Any]:
     """The method that applies a primitive to a schedule's program and records it. Loops are given as what earlier steps
     returned, or by name where only one loop has it: parameters that are annotated `Var` take loops."""
     name, parameters = function.__name__, list(inspect.signature(function).parameters.values())

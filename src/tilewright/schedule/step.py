@@ -19,10 +19,8 @@ from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Stmt
 from tilewright.report.errors import UserError
 
-Handle = Var | str
-"""A loop (its variable), a block or a buffer (their names)."""
-
-Made = Handle | tuple[Handle | None, ...] | None
+Made = Var | str | tuple[Var | str | None, ...] | None
+"""What a step made: loops (their variables), blocks or buffers (their names)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +103,7 @@ class _Place:
         return str(place_of(self.function, self.fault))
 
 
-def unique_block(function: Function, name: str) -> str:
-    """The name, with a number behind it where a block has it already."""
-    return unique(name, {b.name for b in blocks(function.body)})
-
-
-def unique_buffer(function: Function, name: str) -> str:
+def unique_name(function: Function, name: str) -> str:
     """The name, with a number behind it where a parameter, a local buffer or a block has it already: a buffer and the
     block that fills it share theirs."""
     taken = {b.name for b in (*function.params, *allocations(function.body))}

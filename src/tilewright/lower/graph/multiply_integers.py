@@ -54,6 +54,9 @@ Taken = Mapping[DType, DType]
 
 def multiply_integers(module: Module, target: Target) -> Module:
     """The module with such products of bytes, where the target has an instruction that adds them up."""
+    graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
+    if not any(v.type.dtype in BYTES for f in graphs for node in f.nodes for v in node.inputs):
+        return module
     taken = _taken(target)
     return over_graphs(module, lambda m, f: _rewrite(m, f, taken, target)) if taken else module
 

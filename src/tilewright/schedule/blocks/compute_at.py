@@ -9,7 +9,7 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import meeting
 from tilewright.analysis.domains import Domain, covered, known_in, single_axis, unclipped
 from tilewright.analysis.elements import touches, unwritten
-from tilewright.analysis.intervals import Range
+from tilewright.analysis.intervals import Range, Ranges
 from tilewright.analysis.known import NOTHING, exchanged, tighten
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.core.records import dataclass
@@ -21,12 +21,9 @@ from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, repla
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Seq, Stmt, Store, While, seq
 from tilewright.schedule.facts import dataflow
 from tilewright.schedule.facts.iterations import LANES, ORDERED, TOGETHER, access_text
-from tilewright.schedule.find import find_block, find_loop, primitive, stored_buffers
+from tilewright.schedule.find import find_block, find_loop, primitive
 from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle, Step
-
-Box = tuple[Range, ...]
-Part = Mapping[Var, Range]
 
 
 @primitive("cannot compute {block} in loop {loop}")
@@ -57,8 +54,7 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
     path = path_to(found.other, loop)
     dataflow.require_reached(path, f"loop {name}", through=(For, Seq, If, While), closed=LANES)
     nest = nest_over(found.domain, _part(found, box), found.around)
-    fresh = replace(found.other, loop, loop.replace(body=seq(nest, loop.body)))
-    made = _moved_into(function, found, fresh)
+    made = _moved_into(function, found, seq(nest, loop.body))
     _require_no_race(made, found, buffer)
     inside = set(statements(find_loop(made, loop.var).body))
     outside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement not in inside]
@@ -70,14 +66,11 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
         raise Obstacle(here if path_to(function.body, here) else found.other, why, fix)
     is_read = not all(t.access.is_store for t in outside)
     others = "what reads it later reads what was computed" if is_read else "nothing else reads it"
-    evidence = (
-        f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
-        f"nothing in between stores what {block.name} reads",
-    )
-    return Step(made, None, evidence)
+    needs = f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}"
+    return Step(made, None, (needs, f"nothing in between stores what {block.name} reads"))
 
 
-def _part(found: _Place, box: Box) -> Part:
+def _part(found: _Place, box: Sequence[Range]) -> Ranges:
     """The values of the block's axes that fill the box."""
     domain, store = found.domain, found.domain.store
     known = known_in(found.around)
@@ -150,22 +143,18 @@ def computed_after(function: Function, block: Block, loop: For, closed: Collecti
     read = memory.loaded(block) & memory.stored(found.other)
     for buffer in read:
         dataflow.require_plain(function, buffer)
-    stored = stored_buffers(loop.body) & read
-    order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in stored)
+    order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in read)
     boxes = {b: box for b in order if (box := dataflow.box_of(loop.body, b, is_store=True)) is not None}
     moved = nest_over(found.domain, _tile(found, boxes), found.around)
-    other = replace(found.other, loop, loop.replace(body=seq(loop.body, moved)))
-    made = _moved_into(function, found, other)
+    made = _moved_into(function, found, seq(loop.body, moved))
     _require_final(made, found, read)
     completed = "; ".join(f"{b.name}[{', '.join(map(str, box))}]" for b, box in boxes.items())
-    evidence = (
-        f"an iteration of {name} completes {completed}, which no later one touches",
-        f"the iterations of {', '.join(s.name for s in found.around)} run each point of {block.name} once",
-    )
-    return Step(made, None, evidence)
+    completes = f"an iteration of {name} completes {completed}, which no later one touches"
+    once = f"the iterations of {', '.join(s.name for s in found.around)} run each point of {block.name} once"
+    return Step(made, None, (completes, once))
 
 
-def _tile(found: _Place, boxes: Mapping[Buffer, Box]) -> Part:
+def _tile(found: _Place, boxes: Mapping[Buffer, Sequence[Range]]) -> Ranges:
     """The part of the block's domain that reads what one iteration stores, a box of each buffer. The parts of all
     iterations are the domain, each point once."""
     domain, around = found.domain, found.around
@@ -174,8 +163,9 @@ def _tile(found: _Place, boxes: Mapping[Buffer, Box]) -> Part:
     used: set[Var] = set()
     for access in [a for a in domain.accesses() if not a.is_store and a.buffer in boxes]:
         for index, stored in zip(access.indices, boxes[access.buffer], strict=True):
-            axis, own = _axis_of(index, domain, access), [s for s in straight if mentions(stored.begin, {s.var})]
-            if axis is None or axis[0] in part or not own:
+            axis, own = single_axis(index, domain.box), [s for s in straight if mentions(stored.begin, {s.var})]
+            inner = {a.var for a in domain.block.reduce} | {s.var for s in access.loops}
+            if axis is None or mentions(axis[1], inner) or loads_of(axis[1]) or axis[0] in part or not own:
                 continue
             part[axis[0]] = values = _moved(stored, axis[1])
             moving = {loop.var for loop in own}
@@ -183,8 +173,7 @@ def _tile(found: _Place, boxes: Mapping[Buffer, Box]) -> Part:
             whole = whole and _clipped(whole, values, [c for c in clips if mentions(c, moving)], straight)
             used |= moving
             if whole is None:
-                names = ", ".join(loop.name for loop in own)
-                parts = f"the parts {values} of {axis[0].name} that iterations of {names} complete"
+                parts = f"the parts {values} of {axis[0].name} that iterations complete"
                 raise Obstacle(found.loop, f"{parts} may overlap, or leave gaps")
             if not known.within(domain.box[axis[0]], whole):
                 runs = f"{found.block.name} runs for {axis[0].name} in {domain.box[axis[0]]}"
@@ -195,7 +184,7 @@ def _tile(found: _Place, boxes: Mapping[Buffer, Box]) -> Part:
     return part
 
 
-def _idle(found: _Place, loops: Sequence[For], boxes: Mapping[Buffer, Box]) -> Obstacle:
+def _idle(found: _Place, loops: Sequence[For], boxes: Mapping[Buffer, Sequence[Range]]) -> Obstacle:
     """Why the iterations of the last of some loops do not complete parts of their own."""
     *_, loop = loops
     name, block = loop.name, found.block.name
@@ -240,13 +229,6 @@ def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[F
     return None if left else made[begin]
 
 
-def _axis_of(index: Expr, domain: Domain, access: Access) -> tuple[Var, Expr] | None:
-    """(axis, offset) of an index that is one spatial axis plus something that does not move with the block."""
-    found = single_axis(index, domain.box)
-    moving = {a.var for a in domain.block.reduce} | {loop.var for loop in access.loops}
-    return None if found is None or mentions(found[1], moving) or loads_of(found[1]) else found
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """A block in a nest of its own, and a loop elsewhere: `nest` and `other` are the statements of the sequence
@@ -288,17 +270,15 @@ def _require_apart(found: _Place, memory: dataflow.Memory) -> None:
         met = memory.met(s, reads if s is not found.other else set(), writes)
         if met:
             verb, other = ("touches", "stores") if met & writes else ("stores", "reads")
-            name = min(b.name for b in met & writes or met)
-            own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
-            why = f"{own} {verb} {name}, which {block.name} {other}"
+            why = f"it {verb} {min(b.name for b in met & writes or met)}, which {block.name} {other}"
             raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, ORDERED) for x in statements(s)):
             raise Obstacle(s, f"an assert, a while or a call in it decides whether {block.name} is reached")
 
 
-def _moved_into(function: Function, found: _Place, other: Stmt) -> Function:
-    """The function with `other`, which has the block in it, in place of the statement that holds the loop; the
-    block's own nest is taken out, and allocations between the two that the block needs come first."""
+def _moved_into(function: Function, found: _Place, body: Stmt) -> Function:
+    """The function with `body`, which has the block in it, in the loop; the block's own nest is taken out, and
+    allocations between the two that the block needs come before the statement that holds the loop."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:
         if isinstance(s, Let) and s.var in found.nest.variables():
@@ -306,5 +286,6 @@ def _moved_into(function: Function, found: _Place, other: Stmt) -> Function:
     needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
     kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
     at = kept.index(found.other)
+    other = replace(found.other, found.loop, found.loop.replace(body=body))
     made = seq(*kept[:at], *needed, other, *kept[at + 1 :])
     return function.replace(body=replace(function.body, found.parent, made))

@@ -14,8 +14,9 @@ from tilewright.analysis.known import NOTHING
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
+from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, map_loads, path_to, statements
+from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
@@ -61,9 +62,9 @@ def inline(function: Function, block: Block) -> Step:
     def stays(stmt: Stmt) -> bool:
         return not isinstance(stmt, Seq) and buffer not in loaded_buffers(stmt)
 
-    kept = dataflow.without(dataflow.without(function.body, nest), alloc)
+    kept = edit.replace(edit.replace(function.body, nest, Seq(())), alloc, Seq(()))
     evidence = f"{counted(len(readers), 'statement')} compute it instead, from what {block.name} read"
-    return Step(function.replace(body=map_loads(kept, change, stays=stays)), None, (evidence,))
+    return Step(function.replace(body=edit.map_loads(kept, change, stays=stays)), None, (evidence,))
 
 
 def _require_readable(function: Function, block: Block, domain: Domain, readers: Sequence[Stmt]) -> None:
@@ -124,8 +125,7 @@ def reverse_inline(function: Function, block: Block) -> Step:
             return Step(made, None, (*moved.evidence, f"{block.name} computes {producer.name} itself"))
         except (Obstacle, UserError) as error:
             faults.append(error)
-    nothing = Obstacle(block, f"{block.name} reads no local buffer that a block fills")
-    raise [*faults, nothing][0]
+    raise faults[0] if faults else Obstacle(block, f"{block.name} reads no local buffer that a block fills")
 
 
 @lru_cache(maxsize=1 << 4)

@@ -30,7 +30,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
-from tilewright.schedule.facts.dataflow import Memory, filling_of
+from tilewright.schedule.facts.dataflow import Memory, filling_of, word_of
 from tilewright.schedule.find import allocation_of, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
@@ -184,9 +184,7 @@ class PlaceBeyond:
             over_loops = resolved(self.block, index)
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
-                raise Obstacle(
-                    self.block, f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there"
-                )
+                raise Obstacle(self.block, f"where it loads {load.buffer.name} beyond the end depends on loads there")
             if moves and not self.is_inside(over_loops, extent):
                 last = minimum(index, simplify(extent - 1))
                 index = last if self._is_positive(over_loops) else maximum(last, 0)
@@ -230,16 +228,15 @@ def _reason_to_keep(place: PlaceBeyond, stores: Sequence[Access], cond: Expr) ->
     beyond = place.loops_beyond(need)
     if beyond is None:
         return f"nothing says that {cond} holds anywhere"
-    reasons = (_leaves(place, store, beyond) or _seen(place, store, need, cond) for store in stores)
-    return next((reason for reason in reasons if reason is not None), None)
+    return next(filter(None, (_leaves(place, s, beyond) or _seen(place, s, need, cond) for s in stores)), None)
 
 
 def _leaves(place: PlaceBeyond, store: Access, beyond: set[Var]) -> str | None:
     """Why a store may leave its buffer where the condition does not hold."""
     for index, extent in zip(store.indices, store.buffer.shape, strict=True):
         if mentions(index, beyond) and not place.is_inside(index, extent):
-            where = f"{store.buffer.name} has {extent} elements there"
-            return f"it would store to {store.buffer.name} at {place.known.simplified(index)}, and {where}"
+            at = place.known.simplified(index)
+            return f"it would store to {store.buffer.name} at {at}, and {store.buffer.name} has {extent} elements there"
     return None
 
 
@@ -259,8 +256,7 @@ def _seen(place: PlaceBeyond, store: Access, need: Polynomial, cond: Expr) -> st
         if touch.access.is_store or (home is not None and _keeps_in_place(home, buffer)):
             continue
         if not _excludes(touch, of_element):
-            reader = f"block {home.name}" if home is not None else "a statement"
-            return f"{reader} may read {buffer.name} where {cond} does not hold"
+            return f"{word_of(home or touch.access.statement)} may read {buffer.name} where {cond} does not hold"
     return None
 
 

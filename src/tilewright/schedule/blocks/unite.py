@@ -25,7 +25,7 @@ from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statemen
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.dataflow import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.find import primitive, writers_of
-from tilewright.schedule.step import Obstacle, Step, rewritten, unique_block
+from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.types.scopes import Scope
 
 
@@ -80,11 +80,8 @@ def unite(function: Function, buffer: Buffer) -> Step:
     build.compute(name, buffer, lambda *at: reduce(lambda rest, p: _chosen(p, buffer, at, rest), over, base))
     nest, last = build.body(), pieces[-1].nest
     body = seq(*(nest if s is last else s for s in parent.body if s is last or s not in nests))
-    evidence = (
-        f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer.name}, each element by itself",
-        "nothing in between reads it, or changes what they read",
-    )
-    return rewritten(function, parent, body, name, *evidence)
+    boxes = f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer.name}, each element by itself"
+    return rewritten(function, parent, body, name, boxes, "nothing in between reads it, or changes what they read")
 
 
 def _piece(function: Function, block: Block, buffer: Buffer) -> _Piece:
@@ -168,7 +165,7 @@ def guard(function: Function, block: Block) -> Step:
         raise Obstacle(block, "it does not store a selection")
     if any(load.buffer is store.buffer for load in loads(store)):
         raise Obstacle(store, f"it reads {store.buffer.name} itself")
-    name = unique_block(function, f"{block.name}.else")
+    name = unique_name(function, f"{block.name}.else")
     conditions, value = _chosen_where(block, store.value)
     first = fresh_copy(block.replace(name=name, body=store.replace(value=store.value.b)))
     second = block.replace(body=store.replace(value=value), where=conjunction(conditions))

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tilewright.analysis.domains import Domain
-from tilewright.analysis.elements import Elements
+from tilewright.analysis.elements import Elements, point
 from tilewright.core.node import Node
 from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute, transform
@@ -33,8 +33,8 @@ from tilewright.loops import edit
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
-from tilewright.schedule.buffers.local import allocation, box_nest, placed, require_elements, require_no_prefetch
-from tilewright.schedule.facts.dataflow import filling_of, whole
+from tilewright.schedule.buffers.local import allocation, box_nest, placed
+from tilewright.schedule.facts.dataflow import filling_of, require_elements, require_no_prefetch, whole
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -140,9 +140,8 @@ def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
         return node
 
     memo: dict[Node, Node] = {}
-    return edit.transform_statements(
-        edit.map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement
-    )
+    body = edit.map_expressions(body, lambda e: transform(e, of_expression, memo))
+    return edit.transform_statements(body, of_statement)
 
 
 @primitive("cannot change the layout of {buffer}")
@@ -186,28 +185,23 @@ def _fill_in_order(
     function: Function, nest: Stmt, domain: Domain, layout: IndexMap, made: Buffer, pad: float | None
 ) -> Stmt:
     """The nest that fills the layout: a loop for each of its dimensions, in order."""
-    old = domain.store.buffer
+    old, padded = domain.store.buffer, layout.padded(domain.store.buffer.shape)
     others = function.replace(body=edit.replace(function.body, nest, Seq(())))
-    inside: list[Expr] = []
 
     def store(places: tuple[Expr, ...]) -> Stmt:
         elements = [simplify(e) for e in layout.elements(places)]
-        for d in layout.padded(old.shape):
-            inside.append(Lt(elements[d], old.shape[d]))
-            if pad is not None:
-                elements[d] = minimum(elements[d], simplify(old.shape[d] - 1))
+        inside = conjunction([Lt(elements[d], old.shape[d]) for d in padded])
+        for d in padded if pad is not None else ():
+            elements[d] = minimum(elements[d], simplify(old.shape[d] - 1))
         value = substitute(domain.store.value, dict(zip(domain.store.indices, elements, strict=True)))
-        within = conjunction(inside)
-        if within is not None and pad is not None:
-            value = select(within, value, const(pad, old.dtype))
+        if inside is not None and pad is not None:
+            value = select(inside, value, const(pad, old.dtype))
         return Store(made, places, value)
 
-    part = Elements(whole(made.shape), True)
-    filled = box_nest(domain.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
-    if pad is not None or not inside:
-        return filled
-    (block,) = edit.blocks(filled)
-    return edit.replace(filled, block, block.replace(where=conjunction(inside)))
+    beyond = layout.elements(point(len(made.shape)))
+    edges = [simplify(old.shape[d] - beyond[d] - 1) for d in padded if pad is None]
+    part = Elements(whole(made.shape), True, tuple(edges))
+    return box_nest(domain.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +269,8 @@ def read_map(text: str, rank: int) -> IndexMap:
     left, arrow, right = text.partition("->")
     names = tuple(n.strip() for n in left.split(",") if n.strip())
     if not arrow or not all(n.isidentifier() for n in names) or len(set(names)) != len(names):
-        raise _error(
-            text, "it names the indices, an arrow, and the places", 'write it like "i, j -> j // 16, i, j % 16"'
-        )
+        fix = 'write it like "i, j -> j // 16, i, j % 16"'
+        raise _error(text, "it names the indices, an arrow, and the places", fix)
     if len(names) != rank:
         raise _error(text, f"the buffer has {rank} dimensions, and it names {', '.join(names) or 'none'}")
     variables = {n: Var(n) for n in names}
@@ -309,15 +302,12 @@ def _require_digits(text: str, name: str, digits: Sequence[Digit]) -> None:
     step = 1
     for digit in digits:
         if digit.step != step:
-            why = f"the digits of {name} do not fit together: one counts steps of {digit.step}, not {step}"
-            raise _error(text, why)
-        if digit.size is None:
-            if digit is not digits[-1]:
-                raise _error(text, f"the digits of {name} overlap: it is there whole, and in parts")
-            return
-        step *= digit.size
-    missing = name if step == 1 else f"{name} // {step}"
-    raise _error(text, f"{missing} is not there: different elements would share a place", f"add {missing}")
+            known = f"not {step}" if step else "and the one before it is the whole rest"
+            raise _error(text, f"the digits of {name} do not fit together: one counts steps of {digit.step}, {known}")
+        step = 0 if digit.size is None else step * digit.size
+    if step:
+        missing = name if step == 1 else f"{name} // {step}"
+        raise _error(text, f"{missing} is not there: different elements would share a place", f"add {missing}")
 
 
 def _error(text: str, why: str, fix: str | None = None) -> UserError:

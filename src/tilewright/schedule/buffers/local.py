@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.analysis.accesses import accesses
 from tilewright.analysis.elements import Elements, point
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import compared, resolved
@@ -17,8 +16,8 @@ from tilewright.expr.build import conjunction
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import statements, substitute_buffers, transform_statements
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, Load, Prefetch, Stmt, Store
+from tilewright.loops.edit import substitute_buffers, transform_statements
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, Load, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.facts.dataflow import require_plain
 from tilewright.schedule.find import allocation_of
@@ -59,25 +58,6 @@ def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
         raise Obstacle(at, why, fix=f'take scope="{larger}"{fix}')
     return made
-
-
-def prefetches_of(root: Stmt, buffer: Buffer) -> list[Prefetch]:
-    """The statements in `root` that prefetch a buffer, by its place in memory."""
-    return [s for s in statements(root) if isinstance(s, Prefetch) and s.place.buffer is buffer]
-
-
-def require_no_prefetch(root: Stmt, buffer: Buffer, fix: str) -> None:
-    """Refuses a buffer that is prefetched in `root`."""
-    for s in prefetches_of(root, buffer):
-        raise Obstacle(s, f"{buffer.name} is prefetched here", fix)
-
-
-def require_elements(root: Stmt, buffer: Buffer) -> None:
-    """Refuses a buffer of which something in `root` takes several elements at once."""
-    for a in accesses(root):
-        if a.buffer is buffer and any(i.lanes != 1 for i in a.indices):
-            why = f"this {'stores' if a.is_store else 'loads'} vectors of {buffer.name}"
-            raise Obstacle(a.statement, why, part=buffer.name)
 
 
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:

@@ -10,28 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, 
 from functools import lru_cache
 from itertools import takewhile
 
-from tilewright.analysis.accesses import mentions
+from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import Domain, domain_of, single_axis
 from tilewright.analysis.elements import covering, elements, touches
 from tilewright.analysis.intervals import Range, Ranges
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
-from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    CallFunction,
-    For,
-    Function,
-    Load,
-    LoopKind,
-    Seq,
-    Stmt,
-    Store,
-    View,
-)
+from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, statements
+from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.schedule.facts.iterations import ORDERED, require_independent
 from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
 from tilewright.schedule.step import Obstacle
@@ -78,7 +65,7 @@ class Memory:
         """How a statement itself reaches the memory of a buffer but by its loads and stores; None where it does not."""
         own = self.of(buffer)
         match s:
-            case View(made, source) if self.of(made) is own:
+            case nodes.View(made, source) if self.of(made) is own:
                 return f"{source.name} and {made.name} are names of the same memory"
             case CallFunction(callee, _, arguments) if any(self.of(b) is own for b in arguments):
                 return f"the call of {callee} may touch {buffer.name}"
@@ -95,7 +82,7 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
     inside = list(statements(nest))
     given = [b for s in inside if isinstance(s, CallFunction) for b in s.arguments]
     given += [s.buffer for s in inside if isinstance(s, nodes.Publish)]
-    return tuple([(s.buffer, s.source) for s in inside if isinstance(s, View)]), tuple(given)
+    return tuple([(s.buffer, s.source) for s in inside if isinstance(s, nodes.View)]), tuple(given)
 
 
 @lru_cache(maxsize=1 << 11)
@@ -103,7 +90,7 @@ def defined_in(nest: Stmt) -> frozenset[Buffer | Var]:
     """The buffers, views among them, and variables that begin to live in a statement."""
     inside = list(statements(nest))
     variables = [s.var for s in inside if isinstance(s, For | nodes.Let)]
-    return frozenset([*variables, *(s.buffer for s in inside if isinstance(s, Alloc | View))])
+    return frozenset([*variables, *(s.buffer for s in inside if isinstance(s, Alloc | nodes.View))])
 
 
 def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) -> None:
@@ -112,12 +99,31 @@ def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) 
     memory = Memory(function)
     names = (buffer, memory.of(buffer))
     if root is not None and not defined_in(root).isdisjoint(names):
-        begin = next(s for s in statements(root) if isinstance(s, Alloc | View) and s.buffer in names)
+        begin = next(s for s in statements(root) if isinstance(s, Alloc | nodes.View) and s.buffer in names)
         raise Obstacle(begin, f"{buffer.name} lives inside {word_of(root)}")
     for s in statements(root or function.body) if not memory.is_plain(buffer) else ():
         why = memory.other_use(s, buffer)
         if why is not None:
             raise Obstacle(s, why)
+
+
+def prefetches_of(root: Stmt, buffer: Buffer) -> list[nodes.Prefetch]:
+    """The statements in `root` that prefetch a buffer, by its place in memory."""
+    return [s for s in statements(root) if isinstance(s, nodes.Prefetch) and s.place.buffer is buffer]
+
+
+def require_no_prefetch(root: Stmt, buffer: Buffer, fix: str) -> None:
+    """Refuses a buffer that is prefetched in `root`."""
+    for s in prefetches_of(root, buffer):
+        raise Obstacle(s, f"{buffer.name} is prefetched here", fix)
+
+
+def require_elements(root: Stmt, buffer: Buffer) -> None:
+    """Refuses a buffer of which something in `root` takes several elements at once."""
+    for a in accesses(root):
+        if a.buffer is buffer and any(i.lanes != 1 for i in a.indices):
+            why = f"this {'stores' if a.is_store else 'loads'} vectors of {buffer.name}"
+            raise Obstacle(a.statement, why, part=buffer.name)
 
 
 def word_of(stmt: Stmt) -> str:
@@ -154,10 +160,9 @@ def single_store(block: Block) -> Store:
     store, init = block.body, block.init
     if not isinstance(store, Store):
         raise Obstacle(block.body, f"{block.name} does more than one store")
-    if init is not None:
-        same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
-        if not same:
-            raise Obstacle(init, f"the init of {block.name} stores something else than its body")
+    same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
+    if init is not None and not same:
+        raise Obstacle(init, f"the init of {block.name} stores something else than its body")
     return store
 
 
@@ -270,8 +275,3 @@ def _require_sum(block: Block) -> None:
         if touched != {store.indices} or any(mentions(i, reduced) for i in store.indices):
             why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
             raise Obstacle(store, why)
-
-
-def without(body: Stmt, stmt: Stmt) -> Stmt:
-    """The body with a statement taken out."""
-    return replace(body, stmt, Seq(()))

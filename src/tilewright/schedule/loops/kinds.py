@@ -15,7 +15,7 @@ from tilewright.report.quantities import counted
 from tilewright.schedule.facts.dataflow import Memory
 from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import primitive
-from tilewright.schedule.step import Obstacle, Step, rewritten, unique_block
+from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
@@ -114,7 +114,7 @@ def blockize(function: Function, loop: For) -> Step:
     kinds = [AxisKind.REDUCE if s.var in summed else AxisKind.SPATIAL for s in outer]
     axes = tuple(Axis(Var(f"v{s.name}"), kind, s.var) for s, kind in zip(outer, kinds, strict=True))
     values: dict[Expr, Expr] = {s.var: a.var for s, a in zip(outer, axes, strict=True)}
-    name = unique_block(function, f"{inside[-1].name}.nest")
+    name = unique_name(function, f"{inside[-1].name}.nest")
     start = None if init is None else substitute_expressions(init, values)
     made = Block(name, axes, substitute_expressions(body, values), start)
     evidence = f"the nest uses the loops {', '.join(s.name for s in outer) or 'around it not at all'}"
@@ -176,10 +176,8 @@ def _does_not_fit(nest: For, around: list[For], row: Instruction, wrong: Mismatc
         with suppress(Mismatch):
             match(nest, other, around)
             fitting.append(other.name)
-    name = wrong.at.name if isinstance(wrong.at, Block) else None
-    fix = f"it does what {' and '.join(fitting)} {'does' if len(fitting) == 1 else 'do'}"
-    if not fitting:
-        started = isinstance(wrong.at, Block) and wrong.at.init is not None
-        first = f'decompose_reduction("{name}", …) first; ' if started else ""
-        fix = f"{first}the nest must be {' '.join(row.nest.split())}"
-    return Obstacle(wrong.at, wrong.why, fix)
+    if fitting:
+        return Obstacle(wrong.at, wrong.why, f"take {' or '.join(fitting)}, which it does")
+    begun = wrong.at if isinstance(wrong.at, Block) and wrong.at.init is not None else None
+    first = f'decompose_reduction("{begun.name}", …) first; ' if begun is not None else ""
+    return Obstacle(wrong.at, wrong.why, f"{first}the nest must be {' '.join(row.nest.split())}")

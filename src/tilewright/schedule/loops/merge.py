@@ -24,7 +24,6 @@ from tilewright.schedule.step import Obstacle, Step, rewritten
 BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.Enlarge | nodes.CallFunction | nodes.Publish | nodes.Prefetch
 """Statements that name something for what comes after them, or take buffers as they are: no loop is moved past them."""
 
-
 Wanted = Callable[[For, Sequence[Stmt], For], bool]
 """Whether a loop, statements after it, and a loop after these are wanted with the loops as one."""
 

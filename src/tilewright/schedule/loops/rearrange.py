@@ -102,9 +102,9 @@ def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
         why = f"iterations of a {loop.kind.value} loop may run at the same time, and some would run twice"
         raise Obstacle(loop, why, fix="split it while it is serial")
     stored = {s.buffer for s in statements(loop) if isinstance(s, Store)}
-    plain = all(isinstance(s, For | Block | Store | Seq) for s in statements(loop))
     for s in statements(loop):
-        if not plain or (isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))):
+        reads = isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))
+        if reads or not isinstance(s, For | Block | Store | Seq):
             why = "an iteration that runs twice must not read what the loop stores"
             raise Obstacle(s, why, fix=f'split({loop.name}, {factor}, tail="peel")')
 
@@ -134,18 +134,13 @@ def partition(function: Function, loop: For, at: int | None = None) -> Step:
     return rewritten(function, loop, made, variables, f"each iteration of {loop.name} runs once, in the same order")
 
 
-def _started(stmt: Stmt) -> list[Block]:
-    """The blocks in a statement that have an init."""
-    return [block for block in blocks(stmt) if block.init is not None]
-
-
 def _guarded(loop: For, body: Stmt, conditions: list[Expr]) -> Stmt:
     """The body of a loop with its blocks run only where the conditions hold. If it does anything outside blocks, all of
     it is put under an `if`; refuses if the init of a block, which runs outside loops it sums over, would not be."""
     if blocks(body) and _acts_in_blocks(body):
         return _in_blocks(body, conditions)
     inner = {s.var for s in statements(body) if isinstance(s, For)}
-    for block in _started(body) if conditions else ():
+    for block in (b for b in blocks(body) if b.init is not None and conditions):
         for outside in summed_loops(block) - inner:
             raise iterations.decompose_first(loop, block, outside)
     for cond in conditions:
@@ -185,10 +180,10 @@ def fuse(function: Function, outer: For, inner: For) -> Step:
         why = f"{outer.name} is {outer.kind.value}, {inner.name} is {inner.kind.value}"
         raise Obstacle(inner, why, fix="give both the same kind first")
     made = fused(outer, inner)
-    for block, after in zip(_started(inner), _started(made), strict=True):
+    for block, after in zip(blocks(inner), blocks(made), strict=True):
         summed = [loop for _, loop in iterations.begun_outside([block], [outer, inner])]
         between = len(summed) == 1 and not outer.is_single and not inner.is_single
-        if between or _start_conditions(block) != _start_conditions(after):
+        if between or (summed and _start_conditions(block) != _start_conditions(after)):
             raise iterations.decompose_first(outer, block, summed[0])
     evidence = f"{inner.name} is all that {outer.name} holds, and its bounds do not change"
     return rewritten(function, outer, made, made.var, evidence)
@@ -238,10 +233,10 @@ def reorder(function: Function, *loops: For) -> Step:
         if used:
             raise Obstacle(loop, f"the bounds of {loop.name} depend on {', '.join(used)}, which would run inside it")
     around = {loop.var for loop in loops_around(function.body, chain[0])}
-    for block in _started(chain[-1]):
+    for block, over in iterations.begun_outside(blocks(chain[-1]), chain):
         before, after = (_repeating(block, order) for order in (chain, target))
         if before != after and not summed_loops(block) & around:
-            raise iterations.decompose_first(chain[0], block, iterations.begun_outside([block], chain)[0][1])
+            raise iterations.decompose_first(chain[0], block, over)
     evidence = iterations.require_reorder(function, chain, [chain.index(loop) for loop in target])
     return rewritten(function, chain[0], nested(target, chain[-1].body), None, *evidence)
 

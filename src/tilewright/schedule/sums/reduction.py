@@ -25,7 +25,7 @@ from tilewright.schedule.facts import dataflow
 from tilewright.schedule.find import perfect_nest, primitive, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.nests import nest_over
-from tilewright.schedule.step import Obstacle, Step, fresh_loops, rewritten, unique_block, unique_buffer
+from tilewright.schedule.step import Obstacle, Step, fresh_loops, rewritten, unique_name
 from tilewright.types.scopes import Scope
 
 
@@ -42,7 +42,7 @@ def decompose_reduction(function: Function, block: Block, loop: For) -> Step:
     around = _loops_around(function, block, loop)
     inner = around[around.index(loop) :]
     _require_place(block, around, inner)
-    name = unique_block(function, f"{block.name}.init")
+    name = unique_name(function, f"{block.name}.init")
     nest = init_nest(block, inner, name)
     _require_visible(block, loop, nest)
     _require_earlier(function, block, loop, inner)
@@ -111,12 +111,10 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
         dataflow.require_plain(function, buffer, target)
     between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
-    memory = dataflow.Memory(function)
-    for s in _before(target, place):
-        met = memory.met(s, memory.loaded(block.init), memory.stored(block.init))
-        if met:
-            why = f"{', '.join(sorted(b.name for b in met))} is touched inside {target.name} before the init runs"
-            raise Obstacle(s, why)
+    memory, path = dataflow.Memory(function), pairwise(path_to(target, place))
+    for s in (s for a, b in path if isinstance(a, Seq) for s in a.body[: a.body.index(b)]):
+        for met in sorted(b.name for b in memory.met(s, memory.loaded(block.init), memory.stored(block.init))):
+            raise Obstacle(s, f"{met} is touched inside {target.name} before the init runs")
     apart, outer = decompose_block(target, block), loops_around(function.body, target)
     inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in b.inside()}
     for loop in between:
@@ -124,12 +122,6 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
         for found in (d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits):
             why = f"iterations of {loop.name} meet in what the init stores: {found.first} and {found.second}"
             raise Obstacle(loop, why)
-
-
-def _before(root: Stmt, place: Stmt) -> list[Stmt]:
-    """The statements in `root` that run before a place in it, in the same iteration of what is around both."""
-    path = pairwise(path_to(root, place))
-    return [s for outer, inner in path if isinstance(outer, Seq) for s in outer.body[: outer.body.index(inner)]]
 
 
 @primitive("cannot factor block {block} along loop {loop}")
@@ -158,16 +150,14 @@ def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> St
     for unsteady in (e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)):
         why = f"the partial results would have {unsteady} elements along a dimension, not the same each time"
         raise Obstacle(nest, why)
-    name = unique_buffer(function, f"{total.buffer.name}.partial")
+    name = unique_name(function, f"{total.buffer.name}.partial")
     parts = _Parts(block, loop, domain, total, axis, total.partial(name, tuple(shape), Scope.ARENA))
-    made = parts.block(unique_block(function, f"{block.name}.partial"))
+    made = parts.block(unique_name(function, f"{block.name}.partial"))
     nests = seq(Alloc(parts.buffer), replace(nest, block, made), parts.combined(function))
     rounded = ": the result is rounded in another way" if total.buffer.dtype.is_float and total.op in (Add, Mul) else ""
-    evidence = (
-        f"the terms of {block.name} may be taken in any order{rounded}",
-        f"no iteration of {loop.name} touches another one's place in {name}",
-    )
-    return rewritten(function, nest, nests, (made.name, block.name), *evidence)
+    order = f"the terms of {block.name} may be taken in any order{rounded}"
+    places = f"no iteration of {loop.name} touches another one's place in {name}"
+    return rewritten(function, nest, nests, (made.name, block.name), order, places)
 
 
 @primitive("cannot sum block {block} in parts of loop {loop}")
@@ -277,14 +267,9 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For) -> 
     if loop in _loops_around(function, block, loop) and loop not in inside:
         raise Obstacle(loop, f"{loop.name} holds more than {block.name}", f"give {block.name} a nest of its own first")
     for whole in (s for s in inside if s.instruction is not None):
-        raise Obstacle(
-            whole, f"loop {whole.name} runs as the instruction {whole.instruction}", "factor before tensorize"
-        )
-    outside = [s for s in _loops_around(function, block, loop, summed=True) if s not in inside]
-    if outside:
-        why = f"{block.name} also sums over {outside[0].name}, outside the nest of {loop.name}"
-        raise Obstacle(outside[0], why, fix="factor before something is moved between the two loops")
-    used = loop.bounded_by & {each.var for each in inside}
-    if used:
-        why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
-        raise Obstacle(loop, why, fix='split with tail="mask" instead')
+        raise Obstacle(whole, f"loop {whole.name} runs as {whole.instruction}", "factor before tensorize")
+    for outer in (s for s in _loops_around(function, block, loop, summed=True) if s not in inside):
+        why = f"{block.name} also sums over {outer.name}, outside the nest of {loop.name}"
+        raise Obstacle(outer, why, "factor before something is moved between the two loops")
+    for used in sorted(s.name for s in inside if s.var in loop.bounded_by):
+        raise Obstacle(loop, f"how far it runs depends on {used}", 'split with tail="mask" instead')
