@@ -38,26 +38,23 @@ class Pass:
     lanes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """The loops of a nest that run in vectors."""
-
-    passes: tuple[Pass, ...] = ()
+Nest = tuple[Pass, ...]
+"""The loops of a nest that run in vectors."""
 
 
 def choose_nest(nest: For, target: Target) -> Nest:
     """Tiles where an axis of points or accumulations vectorizes; else row by row; else the nest stays as it is."""
     if not is_schedulable(nest):
-        return Nest()
+        return ()
     if not any(b.reduce for b in blocks(nest)):
-        return Nest((Pass(0, choose_points(nest, target)),)) if holds_points(nest) else Nest()
+        return (Pass(0, choose_points(nest, target)),) if holds_points(nest) else ()
     lanes = lanes_of(nest, target)
     widths = [lanes]
     if not reduces_contiguously(nest, lanes):
         least = max(min(SHORTEST_LANES, lanes // 2), 2)
         widths += [n for n in (lanes // 2, lanes // 4) if n >= least]
     tile = next((t for t in (choose_sums(nest, n, target) for n in widths) if t is not None), None)
-    return _choose_rows(nest, lanes, target) if tile is None else Nest((Pass(0, tile),))
+    return _choose_rows(nest, lanes, target) if tile is None else (Pass(0, tile),)
 
 
 def _choose_rows(nest: Stmt, lanes: int, target: Target) -> Nest:
@@ -75,7 +72,7 @@ def _choose_rows(nest: Stmt, lanes: int, target: Target) -> Nest:
             found += [Pass(numbers[v], lanes=_width(v.size, lanes, sums[v], target)) for v in chosen]
         elif holds_points(part):
             found.append(Pass(numbers[inside[0]], choose_points(part, target, lanes)))
-    return Nest(tuple(found))
+    return tuple(found)
 
 
 def _width(size: int | None, lanes: int, sums: int, target: Target) -> int:
@@ -93,7 +90,7 @@ def apply_nest(s: Schedule, nest: For, chosen: Nest) -> Var | None:
     """The steps of a choice. Returns the outermost loop, where that holds all of the nest."""
     loops = loops_inside(nest)
     whole: Var | None = nest.var
-    for one in reversed(chosen.passes):
+    for one in reversed(chosen):
         loop, made = find_loop(s.func, loops[one.loop].var), None
         if one.tile is None:
             s.sum_in_lanes(loop.var, one.lanes)
@@ -127,7 +124,7 @@ def schedule_beside(s: Schedule, target: Target) -> None:
         if isinstance(nest, For) and _is_plain(nest):
             s.attempt(join_pieces, s, number)
     found = [nest for nest in nests(s.func) if isinstance(nest, For)]
-    loops = apply_nests(s, [choose_nest(nest, target) if _is_plain(nest) else Nest() for nest in found])
+    loops = apply_nests(s, [choose_nest(nest, target) if _is_plain(nest) else () for nest in found])
     before = s.func
     s.merge_loops(*loops)
     if s.func is not before:
