@@ -16,6 +16,7 @@ from tilewright.codegen.instructions import instruct
 from tilewright.codegen.masked import first_lanes
 from tilewright.codegen.memory import Memory, Source
 from tilewright.codegen.types import element_type, value_type, vector_of
+from tilewright.expr import dtypes
 from tilewright.expr.nodes import (
     And,
     Binary,
@@ -39,6 +40,7 @@ from tilewright.loops.nodes import Instruct, Load
 from tilewright.report.errors import InternalError
 
 _NOT_PURE = bits_of(Load, Instruct)
+_DIVIDES = bits_of(FloorDiv, Mod)
 
 
 class Expressions:
@@ -70,11 +72,11 @@ class Expressions:
         return self.out.value(root)
 
     def _before_its_loop(self, node: Expr) -> bool:
-        """Emits a quotient or remainder by a constant before the outermost loop that does not change it. LLVM may leave
-        a part of it, a multiplication, inside the innermost loop."""
-        if not isinstance(node, FloorDiv | Mod) or node.lanes != 1 or type(node.b) is not Const or node.b.value == 0:
+        """Emits an index with a quotient or remainder, which never traps, before the outermost loop that leaves it
+        unchanged. LLVM may leave it, or a part of it, inside the innermost loop."""
+        if not self.out.loops or not node.kinds & _DIVIDES or node.kinds & _NOT_PURE:
             return False
-        if not self.out.loops or not node.dtype.is_int or node.kinds & _NOT_PURE:
+        if node.dtype is not dtypes.index or node.lanes != 1:
             return False
         depth = max(map(self._scope, variables_of(node)), default=0)
         loop = next((loop for loop in self.out.loops if loop.scopes > depth), None)

@@ -168,6 +168,7 @@ class Schedule:
     sum_in_blocks = primitive(lanes.sum_in_blocks)
     merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
+    flatten = primitive(layout.flatten)
     widen = primitive(layout.widen)
     pad = primitive(padding.pad)
     pad_sum = primitive(padding.pad_sum)

@@ -35,6 +35,8 @@ def seconds(choice: Choice, size: Size, target: Target) -> float:
 
 
 def _seconds(choice: Choice, size: Size, target: Target) -> float:
+    if size.any_columns:  # vectors beyond the last column are not known, and computed
+        size = replace(size, columns=size.panels(choice.tile) * choice.tile.columns)
     if not size.rows and choice.dot is None:
         return size.batch * _one_row(choice, size, target) / target.core.hertz
     each = _rows(choice, size, target)

@@ -87,7 +87,7 @@ class Contractions(Template[Product, Choice]):
         return choices(shape.size, target)
 
     def price(self, choice: Choice, shape: Product, target: Target) -> float:
-        return seconds(choice, shape.size, target)
+        return shape.seconds(lambda size: seconds(choice, size, target))
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_inlined()

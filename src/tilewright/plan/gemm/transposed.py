@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.analysis.sizes import known
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
@@ -68,11 +68,12 @@ class TransposedChoice:
     terms: int
     masked: int = 0
     dot: Dot | None = None
+    held: int = 0
 
 
 class TransposedContractions(Template[Product, TransposedChoice]):
     """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
-    constant, the same for all batches, and all sizes are known."""
+    constant, the same for all batches, and their number is known."""
 
     name = "transposed"
     choice = TransposedChoice
@@ -82,13 +83,15 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         kernel = recognise(facts)
         if kernel is None or min(kernel.size.rows, kernel.size.columns) < 2:
             return None
-        found, size = kernel.found, kernel.size
-        if size.batched_elements or size.any_rows or size.any_columns or not size.constant_rows:
+        if kernel.size.batched_elements or kernel.size.any_rows or not kernel.size.constant_rows:
             return None
-        assert found.rows is not None
+        if kernel.size.any_columns:
+            kernel = recognise(Facts(self.begin(facts).func))
+        if kernel is None or kernel.found.rows is None:
+            return None
+        found = kernel.found
         turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns)
-        numbers = replace(size, rows=size.columns, columns=size.rows, vector=size.element, element=size.vector)
-        return Product(turned, numbers)
+        return Product(turned, kernel.size.turned, tuple(size.turned for size in kernel.cases))
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
         """Every register tile whose panel stays in the second cache, where columns fill a vector."""
@@ -99,18 +102,28 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         ahead = target.page // target.caches[0].line
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.vector.bytes), 1)
         for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, most_vectors=most):
+            if size.any_rows:
+                if tile.rows % lanes == 0 or lanes % tile.rows == 0:  # whole vectors of rows are stored
+                    held = max(lanes // tile.rows, 1)
+                    yield TransposedChoice(tile, line, ahead, written_out(tile, target), held=held)
+                continue
             masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
             yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
         dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
+        if size.any_rows:
+            return
         if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0:
             if size.columns >= dot.lanes and size.element.dtype.name == dot.element:
                 yield from _of_dot(size.taken(dot), target)
 
     def price(self, choice: TransposedChoice, shape: Product, target: Target) -> float:
-        return seconds(choice, shape.size, target)
+        return shape.seconds(lambda size: seconds(choice, size, target))
 
     def begin(self, facts: Facts) -> Schedule:
-        return facts.begin_inlined()
+        s, found = facts.begin_inlined(), facts.contraction
+        if found is not None and not isinstance(found.extents[found.columns], Const):
+            s.attempt(flatten_positions, s, found)
+        return s
 
     def apply(self, s: Schedule, shape: Product, choice: TransposedChoice) -> Schedule:
         found = shape.found
@@ -130,8 +143,10 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         write_out(s, write, tiles, tile)
         _hold_transposed(s, found, results, outer[-1], sums, "stack")
         for block in results:
-            store_transposed(s, block, outer[-1], tile.lanes)
+            store_transposed(s, block, outer[-1], tile.lanes, masked=choice.held > 0)
         settle_edges(s, found, tile, row, lane, dot, packed=True)
+        if choice.held and find_block(s.func, write).where is not None:  # readers look at the edge
+            s.pad(write)
         if choice.dot is not None:
             s.tensorize(lane, choice.dot.instruction)
             for block in points:
@@ -139,7 +154,23 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             if choice.prefetch:
                 s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
         s.parallel(outer[0])
+        for loop in outer[1:] if choice.held else ():
+            s.parallel(loop)
+            outer[0] = s.fuse(outer[0], loop)
         return s
+
+
+def flatten_positions(s: Schedule, found: Contraction) -> None:
+    """The columns of a contraction, and the axes of positions before them, become one axis: those of an image, row by
+    row. Of a dynamic number of them tiles then have one edge."""
+    results, sums = results_apart(s, found)
+    axes, column = found.block.axes, found.columns
+    while column and column - 1 in found.batch and not found.broadcast.moves(axes[column - 1].var):
+        for block in (found.block.name, *results):
+            loops = s.get_loops(block)
+            s.fuse(loops[column - 1], loops[column])
+        column -= 1
+        s.flatten(sums, column)
 
 
 def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
@@ -161,8 +192,11 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
     if choice.dot is not None:
         across = (target.caches[0].line - taken.element.bytes) / tile.rows
+    rows = size.rows
+    if choice.held:  # tiles beyond the end, and lanes
+        rows = -(-rows // (tile.rows * choice.held)) * tile.rows * choice.held
     sums = taken.tile_sums(
-        size.rows,
+        rows,
         taken.terms,
         target,
         columns=whole,
@@ -170,12 +204,12 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
         panel=fits(panel + tile.rows * taken.terms * taken.element.bytes, target),
         elements=fits(panel + image, target),
     )
-    found = cycles(sums, tile, target) + transpose_cycles(size.rows * size.columns, tile.lanes, target)
+    found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, tile.lanes, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
-    elif size.element.plain:
+    elif size.element.plain and not choice.held:
         found += copy_cycles(-(-size.rows // tile.rows) * tile.rows * size.terms, min(tile.rows, tile.lanes), target)
-    if choice.dot is not None or size.element.plain:
+    if choice.dot is not None or (size.element.plain and not choice.held):
         level = fits(2 * image, target)
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
@@ -190,10 +224,15 @@ def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> t
     and those outside of tiles."""
     assert found.rows is not None
     loops = s.get_loops(found.block.name)
-    panels, tiles, row, vectors, lane = split_tile(s, loops[found.rows], loops[found.columns], choice.tile)
+    rows, batch = loops[found.rows], [loops[n] for n in found.batch]
+    if choice.held:
+        blocks, rows = s.split(rows, choice.tile.rows * choice.held, tail="mask")
+    panels, tiles, row, vectors, lane = split_tile(s, rows, loops[found.columns], choice.tile)
     terms, together = split_terms(s, found, loops, choice.dot)
     counts = {panels: -(-known(found.extents[found.columns]) // choice.tile.columns)}
     outer = ordered(counts | {loops[n]: known(found.extents[n]) for n in found.batch})
+    if choice.held:
+        outer = [panels, *batch, blocks]
     order_tile(s, [*outer, tiles, *terms], [row, vectors, lane], together)
     write_out_terms(s, terms, choice.tile, choice.terms)
     return panels, tiles, row, lane, outer
@@ -216,7 +255,7 @@ def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) ->
     if choice.dot is not None:
         copy_vectors(s, panel, choice.dot.depth, choice.tile.lanes)
         return panel, _lay_out_points(s, found, choice.dot.depth)
-    if found.broadcast.is_plain():
+    if found.broadcast.is_plain() and not choice.held:
         rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
         terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
         left = known(found.extents[found.rows]) % choice.tile.rows
@@ -254,10 +293,11 @@ def _interleave(s: Schedule, found: Contraction, block: str, depth: int, lanes: 
     s.parallel(channels)
 
 
-def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
+def store_transposed(s: Schedule, block: str, panels: Var, lanes: int, masked: bool = False) -> None:
     """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
-    side, and is transposed in registers."""
-    s.vectorize(in_vectors(s, s.get_loops(block)[-1], lanes)[1])
+    side, and is transposed in registers. Vectors over the end are moved back, or `masked`."""
+    last = s.get_loops(block)[-1]
+    s.vectorize((s.split(last, lanes, tail="mask") if masked else in_vectors(s, last, lanes))[1])
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
     if extent(s, row) % SHORTEST_LANES == 0:

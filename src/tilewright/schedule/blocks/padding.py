@@ -25,8 +25,9 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, minimum
 from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
 from tilewright.expr.linear import substitute as substituted
-from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
+from tilewright.expr.nodes import Add, Cast, Const, Expr, FloorDiv, Min, Mod, Mul, Select, Var
 from tilewright.expr.simplify import simplify
+from tilewright.expr.variables import bits_of
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
@@ -34,12 +35,14 @@ from tilewright.schedule.facts.place import Memory, filling_of
 from tilewright.schedule.find import allocation_of, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
+_DIVIDES = bits_of(FloorDiv, Mod)
+
 
 @primitive("cannot pad block {block}")
 def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
-    element.
+    element, or where an axis that ends there is divided, to the axis's last value.
 
     block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
@@ -137,10 +140,11 @@ class PlaceBeyond:
         beyond = self._beyond_at_once(dropped, kept)
         made: Stmt = self.block.replace(where=conjunction(kept))
         changed: dict[Node, Node] = {}
+        ends = self._ends(dropped)
         for load in loads(made):
-            changed[load] = fresh = self._inside(load, beyond)
+            changed[load] = fresh = self._inside(load, beyond, ends)
             parts = zip(load.indices, fresh.indices, load.buffer.shape, strict=True)
-            last = [f"take the last of {extent}: there is 1 at least" for index, at, extent in parts if index is not at]
+            last = [f"take the last of {e if isinstance(at, Min) else at}: there is 1 at least" for i, at, e in parts if i is not at]
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
         if any(a is not b for a, b in changed.items()):
             made = map_expressions(made, lambda e: transform(e, lambda n: n, changed))
@@ -179,7 +183,17 @@ class PlaceBeyond:
                 raise Obstacle(self.block, f"{cond} must stay, and is about the same loops as {conditions}")
         return beyond
 
-    def _inside(self, load: Load, beyond: set[Var]) -> Load:
+    def _ends(self, dropped: list[Expr]) -> dict[Expr, Node]:
+        """The axes that a condition alone ends, with what they are up to their last value, and that beyond it."""
+        found: dict[Expr, Node] = {}
+        for cond in dropped:
+            for axis in self.block.spatial:
+                end = plus(bound(resolved(self.block, cond)) or {}, polynomial(axis.binding))
+                if not variables_of(expression(end)) & {loop.var for loop in self.loops}:
+                    found[axis.var] = minimum(axis.var, simplify(expression(end)))
+        return found
+
+    def _inside(self, load: Load, beyond: set[Var], ends: dict[Expr, Node]) -> Load:
         """The load with the indices clamped that are not proved to be inside."""
         indices = []
         for index, extent in zip(load.indices, load.buffer.shape, strict=True):
@@ -190,6 +204,9 @@ class PlaceBeyond:
                     self.block, f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there"
                 )
             clamps = moves and not self.is_inside(over_loops, extent)
+            moving = [a.var for a in self.block.axes if a.var in index.variables and mentions(a.binding, beyond)]
+            if clamps and index.kinds & _DIVIDES and len(moving) == 1 and moving[0] in ends:
+                index, clamps = substitute(index, ends), False
             if clamps and not self._is_positive(over_loops):
                 raise Obstacle(self.block, f"nothing says that the index {index} of {load.buffer.name} is not negative")
             indices.append(minimum(index, simplify(extent - 1)) if clamps else index)
