@@ -191,7 +191,7 @@ def recognise(facts: Facts) -> Product | None:
         if any(ld.buffer is found.out and ld.indices != points for ld in loads(block)):
             return None
     size = measure(found)
-    if not (size.any_columns and size.constant_rows):
+    if not (size.rows and size.any_columns and size.constant_rows):
         return Product(found, size)
     symbols = frozenset[Var]().union(*(e.variables for e in found.extents))
     cases = (Sizes(), Sizes(dict.fromkeys(symbols, LARGE)))

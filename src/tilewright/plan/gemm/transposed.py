@@ -87,10 +87,10 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             return None
         if kernel.size.any_columns:
             kernel = recognise(Facts(self.begin(facts).func))
-        if kernel is None or kernel.found.rows is None:
+        if kernel is None or (outputs := kernel.found.rows) is None:
             return None
         found = kernel.found
-        turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns)
+        turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=outputs, rows=found.columns)
         return Product(turned, kernel.size.turned, tuple(size.turned for size in kernel.cases))
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:

@@ -144,7 +144,11 @@ class PlaceBeyond:
         for load in loads(made):
             changed[load] = fresh = self._inside(load, beyond, ends)
             parts = zip(load.indices, fresh.indices, load.buffer.shape, strict=True)
-            last = [f"take the last of {e if isinstance(at, Min) else at}: there is 1 at least" for i, at, e in parts if i is not at]
+            last = [
+                f"take the last {'point' if not isinstance(at, Min) else f'of {extent}'}: there is 1 at least"
+                for index, at, extent in parts
+                if index is not at
+            ]
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
         if any(a is not b for a, b in changed.items()):
             made = map_expressions(made, lambda e: transform(e, lambda n: n, changed))
