@@ -20,14 +20,13 @@ from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.known import Known, bound, exchanged, resolved
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute, transform
+from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, minimum
 from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
 from tilewright.expr.linear import substitute as substituted
 from tilewright.expr.nodes import Add, Cast, Const, Expr, FloorDiv, Min, Mod, Mul, Select, Var
 from tilewright.expr.simplify import simplify
-from tilewright.expr.variables import bits_of
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
@@ -35,14 +34,11 @@ from tilewright.schedule.facts.place import Memory, filling_of
 from tilewright.schedule.find import allocation_of, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
-_DIVIDES = bits_of(FloorDiv, Mod)
-
-
 @primitive("cannot pad block {block}")
 def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
-    element, or where an axis that ends there is divided, to the axis's last value.
+    element, or where an axis that ends there is divided by a dynamic size, to the axis's last value.
 
     block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
@@ -209,7 +205,7 @@ class PlaceBeyond:
                 )
             clamps = moves and not self.is_inside(over_loops, extent)
             moving = [a.var for a in self.block.axes if a.var in index.variables and mentions(a.binding, beyond)]
-            if clamps and index.kinds & _DIVIDES and len(moving) == 1 and moving[0] in ends:
+            if clamps and _divides(index) and len(moving) == 1 and moving[0] in ends:
                 index, clamps = substitute(index, ends), False
             if clamps and not self._is_positive(over_loops):
                 raise Obstacle(self.block, f"nothing says that the index {index} of {load.buffer.name} is not negative")
@@ -222,6 +218,11 @@ class PlaceBeyond:
 
     def _is_positive(self, index: Expr) -> bool:
         return self.known.never_negative(polynomial(self.known.simplified(index)))
+
+
+def _divides(index: Expr) -> bool:
+    """Whether a part of an index is divided by a dynamic size."""
+    return any(isinstance(part, FloorDiv | Mod) and not isinstance(part.b, Const) for part in preorder(index))
 
 
 def _stores(place: PlaceBeyond) -> list[Access]:
