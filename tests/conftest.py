@@ -16,6 +16,9 @@ from tilewright.lower.memory.check_memory import check_memory
 # Choices and golden programs are those of estimates, in this process and in those that tests start.
 os.environ["TILEWRIGHT_CALIBRATE"] = "0"
 os.environ.pop("TILEWRIGHT_MACHINE", None)
+# Tests run in as many processes as there are cores, and one that helps to compile begins with a second of imports. What
+# such processes make is tested where a test asks for them.
+os.environ["TILEWRIGHT_COMPILE_PROCESSES"] = "1"
 
 # `pytest --hypothesis-profile=long` (make long) draws many more programs in the differential tests: see LONG there.
 settings.register_profile("long", settings())

@@ -56,8 +56,10 @@ that passes fails the tests. They are, by the reason:
 - Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan`: the number of steps may come from
   data, a condition may end a `Loop` early, and states may change their sizes from step to step. They keep their element types
   and numbers of dimensions, and all slices of a stacked output have the size of the first one, which must not depend on data
-  of the step; where they do not, a loop of at most 256 steps whose number is known while the model is read is unrolled. An
-  output that is stacked by no step has the extents of a slice, not 0. A loop that never ends cannot be interrupted from Python;
+  of the step; where they do not, a loop of at most 256 steps whose number is known while the model is read is unrolled. So are
+  loops of at most 8 steps, those in one another as long as that makes at most 64 copies. An output that is stacked by no step
+  has the extents of a slice, as ONNX infers them: no slices of shape [3] are [0, 3] (ONNX Runtime makes that [0, 0] where the
+  body declares a name for the size, and [0] where it declares nothing). A loop that never ends cannot be interrupted from Python;
   one whose outputs or states grow ends with a fault at `TILEWRIGHT_MEMORY_LIMIT`.
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
 - Convolutions of f32 by 3×3 windows, stride 1 or 2, may be computed by Winograd's products of tiles. Their outputs are off by

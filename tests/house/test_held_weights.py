@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import platform
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +19,13 @@ from cli_models import save_product
 from tilewright.compiler import constants
 from tilewright.compiler.constants import put_down_made
 from tilewright.runtime.executable import Executable
-from tilewright.store import Store, digest
-from tilewright.store.pages import Spill, release, trim
+from tilewright.store import Store, digest, parts_of
+from tilewright.store.frame import FRAME_SIZE
+from tilewright.store.pages import SPILL_START, Spill, release, rounded, spilled, trim
 
 WIDTH = 64
 FEEDS = {"x": np.linspace(-1, 1, WIDTH, dtype=np.float32).reshape(1, WIDTH)}
-KEY = digest(name="a")
+KEY, OTHER = digest(name="a"), digest(name="b")
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +121,58 @@ def test_a_spill_keeps_arrays_of_many_threads_and_leaves_nothing_behind(tmp_path
         assert not array.size or not (other.flags.writeable or np.shares_memory(array, other))
     assert list((tmp_path / "store").iterdir()) == []
     assert Store(None).spill(8) is None
+
+
+@pytest.mark.parametrize("shape", [(3, 700, 301), (1, 2, 1 << 20), (5, 1), (600_000, 2)])
+def test_a_spill_keeps_views_in_row_major_order(store: Store, shape: tuple[int, ...]) -> None:
+    array = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    views = [array.T, array[::-1], array[..., ::2], np.broadcast_to(array, (2, *shape))]
+    spill = store.spill(sum(view.nbytes + mmap.PAGESIZE for view in views))
+    assert spill is not None
+    with spill:
+        for view in views:
+            kept = spill.keep(view)
+            assert kept is not view and kept.flags.c_contiguous and np.array_equal(kept, view)
+
+
+def spilled_arrays(store: Store, arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    spill = store.spill(sum(rounded(array.nbytes) for array in arrays))
+    assert spill is not None
+    with spill:
+        return [spill.keep(array) for array in arrays]
+
+
+def inode(store: Store, key: str) -> int:
+    assert store.path is not None
+    return (store.path / f"{key}.entry").stat().st_ino
+
+
+@pytest.mark.parametrize("text", [0, SPILL_START])
+def test_an_entry_is_made_of_the_file_that_holds_its_constants(store: Store, text: int) -> None:
+    """Not where what the entry says of itself is longer than the room in front of them."""
+    arrays = [np.arange(n, dtype=np.int32) for n in (1000, 3, 50_000)]
+    kept = spilled_arrays(store, arrays)
+    (held, _), *places = (found for array in kept if (found := spilled(array)))
+    assert held.file is not None
+    number = os.fstat(held.file.fileno()).st_ino
+    blobs = {str(n): memoryview(array.view(np.uint8)) for n, array in enumerate(kept)}
+    assert [place for _, place in places] == [SPILL_START + 4032, SPILL_START + 4032 + 64]
+    parts = parts_of({"text": " " * text}, {**blobs, "code": b"code"}, SPILL_START - FRAME_SIZE)
+    mapped = store.put_mapped(KEY, *parts)
+    assert mapped is not None
+    assert mapped == b"".join(parts) == store.get(KEY)
+    assert (inode(store, KEY) == number) is (text == 0)
+    again = store.put_mapped(OTHER, *parts)
+    assert again == mapped
+    assert inode(store, OTHER) != inode(store, KEY)
+    assert not store.verify().damaged
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, kept, strict=True))
+
+
+def test_constants_that_are_not_in_place_are_written(store: Store) -> None:
+    kept = spilled_arrays(store, [np.arange(1000), np.ones(1000)])
+    parts = [memoryview(array.view(np.uint8)) for array in reversed(kept)]
+    assert store.put_mapped(KEY, *parts) == b"".join(parts) == store.get(KEY)
 
 
 def test_a_spill_without_room_leaves_arrays_as_they_are(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from chosen import candidates_of, choice_for, is_transposed, schedule_for
 import tilewright as tw
 from tilewright.compiler import compile_module
 from tilewright.expr.dtypes import f32, f64
-from tilewright.expr.nodes import const
+from tilewright.expr.evaluate import evaluate as evaluate_size
+from tilewright.expr.nodes import Expr, const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
@@ -64,7 +65,11 @@ def module(case: Case) -> Module:
     shape = tuple(graph.symbol(e) if isinstance(e, str) else const(e) for e in case.x)
     x = graph.param("x", TensorType(dtype, shape))
     w = graph.constant("w", rng.integers(-4, 5, case.w).astype(dtype.numpy))
-    y = graph.op("contract", x, w, spec=case.spec, sizes=case.sizes)
+    sizes: tuple[tuple[str, int | Expr], ...] = case.sizes
+    if "j" in case.spec and not case.sizes:
+        step = 2 if "*2" in case.spec else 1
+        sizes = (("j", (shape[-1] - case.w[-1]) // step + 1),)
+    y = graph.op("contract", x, w, spec=case.spec, sizes=sizes)
     if "bias" in case.tail:
         along = [1] * (y.type.rank - (3 if case.sizes else 2)) + [*case.w[-2 if not case.sizes else -4 :][:1]]
         along += [1] * (y.type.rank - len(along))
@@ -95,6 +100,39 @@ def test_compiled_is_the_meaning(name: str, only_transposed: None, monkeypatch: 
         inputs.append(rng.integers(-4, 5, [int(e) for e in shape]).astype(value.type.dtype.numpy))
     (found,) = compile_module(made)(*inputs)
     np.testing.assert_array_equal(found, evaluate(made, inputs)["y"])
+
+
+DYNAMIC = {
+    "positions": Case((1, 20, "p"), (40, 20), "n c p, o c -> n o p", "bias residual relu"),
+    "images and positions": Case(("n", 9, "p"), (37, 9), "n c p, o c -> n o p", "bias"),
+    "a window": Case((2, 6, "p"), (20, 6, 3), "n c j+b, o c b -> n o j", "relu"),
+    "a window by 2": Case(("n", 6, "p"), (33, 6, 4), "n c j*2+b, o c b -> n o j", "relu"),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_dynamic_positions(name: str, only_transposed: None) -> None:
+    """One program is right for fewer positions than a tile has, for one of them, and for many."""
+    made = module(DYNAMIC[name])
+    exe = compile_module(made)
+    assert {d.template for d in exe.decisions.values()} == {"transposed"}
+    rng = np.random.default_rng(1)
+    for positions in (6, 4, 8, 11, 17, 50):
+        inputs = []
+        for value in made.graph.params:
+            sizes = {v: {"n": 3, "p": positions}[v.name] for e in value.type.shape for v in e.variables}
+            shape = [int(evaluate_size(e, sizes)) for e in value.type.shape]
+            inputs.append(rng.integers(-4, 5, shape).astype(np.float32))
+        (found,) = exe(*inputs)
+        np.testing.assert_array_equal(found, evaluate(made, inputs)["y"])
+
+
+@pytest.mark.parametrize(("positions", "transposed"), [("n // 128", True), ("n", False)])
+def test_dynamic_choice(positions: str, transposed: bool) -> None:
+    """Few positions, as a call usually has them, would leave most lanes empty."""
+    function = tw.parse(str(product(64, 128, 4096)).replace("4096", positions).replace("product(", "product[n]("))
+    assert isinstance(function, Function)
+    assert is_transposed(function, V3) == transposed
 
 
 def product(outputs: int, depth: int, positions: int, scope: str = " in constant") -> Function:

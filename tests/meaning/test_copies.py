@@ -99,3 +99,20 @@ def test_what_is_no_copy_is_left_alone(name: str) -> None:
 def test_sizes_of_a_call_are_left_alone() -> None:
     text = "func f[n](x: f32[n], y: f32[n]):\n  for i in 0..n:\n    block y(vi = i):\n      y[vi] = x[vi]\n"
     assert evaluate_copies(parse(text), [np.zeros(3, np.float32)]) is None
+
+
+def test_what_two_nests_write_is_no_view_of_an_input() -> None:
+    text = """
+func f(x: f32[4], y: f32[4]):
+  for i in 0..4:
+    block a(vi = i):
+      y[vi] = x[vi]
+  for j in 0..2:
+    block b(vj = j):
+      y[vj] = x[vj + 2]
+"""
+    x = np.arange(4, dtype=np.float32)
+    made = evaluate_copies(parse(text), [x])
+    assert made is not None
+    assert made[0].tolist() == [2, 3, 2, 3]
+    assert x.tolist() == [0, 1, 2, 3]

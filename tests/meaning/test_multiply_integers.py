@@ -94,6 +94,52 @@ def test_padding_is_of_the_zero_point(dtype: dtypes.DType, zero: int) -> None:
     assert [n.inputs[0].type.dtype for n in after.graph.nodes if n.op.name == "pad"] == [dtypes.u8]
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [(dtypes.u8, 100), (dtypes.i8, 3)])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_channels_that_an_instruction_lacks_are_zeros(dtype: dtypes.DType, zero: int, pad: int) -> None:
+    """Three channels, or two, become four, before the image is padded."""
+    for channels in (2, 3):
+        options: dict[str, Any] = {"sizes": (("i", 4 + 2 * pad), ("j", 3 + 2 * pad)), "pad": pad}
+        module = product(
+            (2, channels, 6, 5), draw(dtypes.i8, 7, channels, 3, 3), spec=CONVOLUTION, dtype=dtype, zero=zero, **options
+        )
+        after = check(module, draw(dtype, 2, channels, 6, 5))
+        (node,) = [n for n in after.graph.nodes if isinstance(n.attrs, ContractAttributes)]
+        assert [v.type.static_shape() for v in node.inputs] == [(2, 4, 6 + 2 * pad, 5 + 2 * pad), (7, 4, 3, 3)]
+
+
+@pytest.mark.parametrize("zero", [0, 77])
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_bias_of_integers_and_a_quotient_are_part_of_constants(zero: int, exact: bool) -> None:
+    """(x @ w + b) / 0.3 is one sum of integers and one product, where b is integers times the product's scales."""
+    scales = np.linspace(0.01, 0.1, 5, dtype=np.float32)
+    step = scales * np.float32(0.1)
+    numbers = np.asarray([3, -200, 0, 100000, 7])
+    bias = numbers.astype(np.float32) * step if exact else (numbers + np.float32(0.5)) * step
+    g = GraphBuilder("main")
+    x = g.param("x", TensorType.of(dtypes.u8, (3, 8)))
+    w = dequantize(g, g.constant("w", draw(dtypes.i8, 8, 5)), 0, g.constant("t", scales))
+    y = g.op("contract", dequantize(g, x, zero, g.scalar(0.1, dtypes.f32)), w, spec=PRODUCT, dtype=None)
+    y = g.op("add", g.constant("b", bias.astype(np.float32)[None]), y)
+    module = simplify_graph(g.module({"y": g.op("div", y, g.scalar(0.3, dtypes.f32))}))
+    after = check(module, draw(dtypes.u8, 3, 8))
+    made = [n.op.name for n in after.graph.nodes if n.op.name not in ("constant", "full")]
+    if exact:
+        assert made == ["contract", "sub", "cast", "mul"]
+    else:
+        assert made == ["contract", *["sub"] * (zero > 0), "cast", "mul", "add", "div"]
+
+
+def test_a_bias_that_sums_of_i32_have_no_room_for_stays() -> None:
+    g = GraphBuilder("main")
+    x = g.param("x", TensorType.of(dtypes.u8, (3, 8)))
+    w = dequantize(g, g.constant("w", draw(dtypes.i8, 8, 5)), 0, g.scalar(0.5, dtypes.f32))
+    y = g.op("contract", dequantize(g, x, 0, g.scalar(0.5, dtypes.f32)), w, spec=PRODUCT, dtype=None)
+    bias = g.constant("b", np.full((1, 5), np.float32(2**31 - 128) / 4, np.float32))
+    after = check(simplify_graph(g.module({"y": g.op("add", y, bias)})), draw(dtypes.u8, 3, 8))
+    assert "add" in [n.op.name for n in after.graph.nodes]
+
+
 def test_integers_less_their_zero_point() -> None:
     g = GraphBuilder("main")
     x = g.param("x", TensorType.of(dtypes.u8, (3, 8)))
@@ -104,8 +150,9 @@ def test_integers_less_their_zero_point() -> None:
 
 
 def test_what_stays() -> None:
-    """Scales along the sum, weights that i8 has not, sums that i32 has not, channels too few for the instruction or
-    with weights of their own, padding that is no zero; machines without such an instruction."""
+    """Scales along the sum, weights that i8 has not, sums that i32 has not, one channel, which with three of zeros
+    takes as long as in floats, weights of each channel's own, padding that is no zero; machines without such an
+    instruction."""
     w = draw(dtypes.i8, 8, 5)
     long = np.full((70000, 1), -128, np.int8)
     few: dict[str, Any] = {"spec": CONVOLUTION, "sizes": (("i", 4), ("j", 4))}
@@ -114,7 +161,7 @@ def test_what_stays() -> None:
         product((3, 8), w, scales=np.linspace(0.01, 0.1, 8, dtype=np.float32).reshape(8, 1)),
         product((3, 8), w.astype(np.int32) * 2),
         product((3, 70000), long),
-        product((1, 3, 6, 6), draw(dtypes.i8, 5, 3, 3, 3), **few),
+        product((1, 1, 6, 6), draw(dtypes.i8, 5, 1, 3, 3), **few),
         product((1, 8, 6, 6), draw(dtypes.i8, 8, 3, 3), **own),
         product((1, 8, 4, 4), draw(dtypes.i8, 5, 8, 3, 3), pad=1, fill=1.0, **few),
     ):

@@ -121,3 +121,32 @@ def test_constants_have_errors_only_where_the_compiler_made_them_and_the_same_ea
     assert not spread(m, feeds).any()
     y = in_double(m, Rounding(0, {"w"}))(feeds)["y"]
     assert (y == y[0]).all() and 0 < np.abs(y[0] - [1, 2, 3]).max() <= 3 * U
+
+
+BITS = """
+graph main(x: f32[6], n: u32[6]) -> y, z, b:
+  a: f32[6] = mul(x, x)
+  b: u32[6] = bitcast(a, dtype=u32)
+  e: u32[6] = shr(b, n)
+  y: f32[6] = bitcast(e, dtype=f32)
+  z: f32[6] = add(y, a)
+"""
+
+
+def test_bits_are_those_of_the_types_of_the_graph() -> None:
+    m = module(BITS)
+    feeds = {"x": np.array([0, 0.5, 1, 1.5, -2, 8], F32), "n": np.array([0, 1, 0, 2, 0, 3], np.uint32)}
+    wanted, exact = evaluate(m, feeds), in_double(m)(feeds)
+    assert exact["b"].dtype == np.uint32 and exact["y"].dtype == np.float64
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(exact[name], array)
+    rounded = in_double(m, Rounding(0))({"x": np.full(6, 1.1, F32), "n": np.zeros(6, np.uint32)})
+    assert np.abs(rounded["y"] - F32(1.1) ** 2).max() <= 2 * U
+
+
+def test_results_in_double_precision_have_errors_too() -> None:
+    m = module("graph main(x: f64[64], w: f64[64]) -> y:\n  y: f64[64] = mul(x, w)")
+    feeds = {"x": np.linspace(0.1, 4, 64), "w": np.full(64, 1.1)}
+    errors = spread(m, feeds) / (feeds["x"] * 1.1)
+    assert 2.0**-55 < np.median(errors) < 2.0**-52
+    assert not spread(m, {"x": np.arange(64.0), "w": np.full(64, 3.0)}).any()

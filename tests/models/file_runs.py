@@ -23,12 +23,9 @@ import os
 import sys
 import tempfile
 import traceback
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be forked
 
 import isolated
 import numpy as np
@@ -56,9 +53,6 @@ MOST_ELEMENTS = 1 << 20
 
 TRAP_SECONDS, TRAP_BYTES = 30.0, 2 << 30
 """What a file of the corpus may take, of a processor and of memory."""
-
-MEMORY = "64M"
-"""What a call may take for buffers, for results, and a model for its constants."""
 
 
 class Files:
@@ -176,14 +170,6 @@ def _are_moderate(module: Module, results: dict[str, Array]) -> bool:
     return all(bool((np.abs(a.astype(np.float64)) < 1e4).all()) for a in arrays)
 
 
-def prepare() -> None:
-    """What bounds a case in this process and those it forks."""
-    os.environ |= {"TILEWRIGHT_STORE": "off", "TILEWRIGHT_MEMORY_LIMIT": MEMORY, "TILEWRIGHT_CALIBRATE": "0"}
-    os.environ |= {"TILEWRIGHT_COMPILE_PROCESSES": "1", "TILEWRIGHT_NUM_THREADS": "1"}
-    warnings.simplefilter("ignore")
-    np.seterr(all="ignore")
-
-
 def all_files() -> Files:
     own = own_seeds()
     return Files([*own, *installed_seeds()], len(own))
@@ -239,7 +225,9 @@ def main() -> int:
     parser.add_argument("--keep", nargs=2, metavar=("NUMBER", "DIRECTORY"))
     parser.add_argument("--corpus", nargs="?", const="")
     chosen = parser.parse_args()
-    prepare()
+    isolated.prepare()
+    os.environ["TILEWRIGHT_NUM_THREADS"] = "1"
+    np.seterr(all="ignore")
     if chosen.corpus is not None:
         return run_corpus([name for name in CORPUS if chosen.corpus in name], chosen.processes)
     files = all_files()

@@ -1,10 +1,11 @@
 """Numbered cases in processes of their own, with limits on time and memory: what came of each, whatever it did.
 
-    for number, kind, text in outcomes(run, range(500), processes=2): …
+    for number, answer in answers(run, range(500), processes=2): …             what run(number) gives, or `Ended`
+    for number, kind, text in outcomes(run, range(500), processes=2): …        where run(number) gives (kind, text)
 
-`run(number)` gives (kind, what there is to say) in a process that was forked from this one, so that all that is
-imported here is there at once. A case that ends its process, or takes too long, is a `defect`; the next one runs in
-another one. This process must have no threads but its own when it forks.
+A case runs in a process that was forked from this one, so that all that is imported here is there at once. After one
+that ends its process, or takes too long, the next runs in another. This process must have no threads but its own when
+it forks: a command imports this module before NumPy.
 """
 
 from __future__ import annotations
@@ -18,26 +19,39 @@ import select
 import signal
 import sys
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-Outcome = tuple[int, str, str]
-Run = Callable[[int], tuple[str, str]]
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-CHUNK = 50
-"""So many cases share a process."""
+MEMORY = "64M"
+"""What a call may take for buffers, for results, and a model for its constants."""
+
+Outcome = tuple[int, str, str]
+Run = Callable[[int], Any]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a case may take: seconds of a processor, seconds of a clock, and bytes of memory beside what was there."""
+    """What a case may take: seconds of a processor, seconds of a clock, and bytes of memory beside what was there; how
+    many `cases` share a process."""
 
     processor: float = 20.0
     clock: float = 240.0
     bytes: int = 3 << 29
+    cases: int = 50
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The answer of a case that ended its process: how."""
+
+    how: str
 
 
 @dataclass
@@ -50,18 +64,32 @@ class _Worker:
     errors: IO[bytes]
     said: bytes = b""
     began: float = field(default_factory=time.monotonic)
-    found: list[Outcome] = field(default_factory=list)
 
 
-def outcomes(run: Run, numbers: Iterable[int], processes: int = 1, limits: Limits | None = None) -> Iterator[Outcome]:
-    """What came of each case, as soon as it is known."""
+def outcomes(
+    run: Callable[[int], tuple[str, str]], numbers: Iterable[int], processes: int = 1, limits: Limits | None = None
+) -> Iterator[Outcome]:
+    """What came of each case, as soon as it is known; one that ended its process is a `defect`."""
+
+    def told(number: int) -> tuple[str, str]:
+        kind, text = run(number)
+        return kind, text[-4000:] if kind == "defect" else text[:1000]
+
+    for number, answer in answers(told, numbers, processes, limits):
+        yield (number, "defect", answer.how) if isinstance(answer, Ended) else (number, *answer)
+
+
+def answers(
+    run: Run, numbers: Iterable[int], processes: int = 1, limits: Limits | None = None
+) -> Iterator[tuple[int, Any]]:
+    """The answer of each case, as JSON holds it, as soon as it is known; `Ended` for one that ended its process."""
     limits = limits or Limits()
     waiting = list(numbers)
     workers: dict[int, _Worker] = {}
     try:
         while waiting or workers:
             while waiting and len(workers) < processes:
-                size = max(1, min(CHUNK, -(-len(waiting) // processes)))
+                size = max(1, min(limits.cases, -(-len(waiting) // processes)))
                 part, waiting = waiting[:size], waiting[size:]
                 worker = _start(run, part, limits)
                 workers[worker.answers] = worker
@@ -85,15 +113,15 @@ def _is_late(worker: _Worker, limits: Limits) -> bool:
     return time.monotonic() - worker.began > limits.clock
 
 
-def _listen(worker: _Worker) -> Iterator[Outcome]:
-    """What a worker has said. Where it has ended, its case is a defect, unless all are done; then `process` is 0."""
+def _listen(worker: _Worker) -> Iterator[tuple[int, Any]]:
+    """What a worker has said. Where it has ended, its case has, too, unless all are done; then `process` is 0."""
     part = os.read(worker.answers, 1 << 16)
     *lines, worker.said = (worker.said + part).split(b"\n")
     for line in lines:
-        number, kind, text = json.loads(line)
+        number, answer = json.loads(line)
         worker.began = time.monotonic()
         worker.numbers.remove(number)
-        yield number, kind, text
+        yield number, answer
     if part:
         return
     os.close(worker.answers)
@@ -103,7 +131,7 @@ def _listen(worker: _Worker) -> Iterator[Outcome]:
     error = worker.errors.read()[-3000:].decode(errors="replace")
     worker.errors.close()
     if worker.numbers:
-        yield worker.numbers.pop(0), "defect", f"{_ending(status)}\n{error}"
+        yield worker.numbers.pop(0), Ended(f"{_ending(status)}\n{error}")
 
 
 def _ending(status: int) -> str:
@@ -117,6 +145,8 @@ def _ending(status: int) -> str:
 
 def _start(run: Run, numbers: list[int], limits: Limits) -> _Worker:
     """A process that runs these cases."""
+    if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
+        raise RuntimeError("a process with threads cannot be forked: another thread may hold a lock for ever")
     heard, answers = os.pipe()
     errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker
     sys.stdout.flush()
@@ -131,14 +161,18 @@ def _start(run: Run, numbers: list[int], limits: Limits) -> _Worker:
         _limit(limits.bytes)
         for number in numbers:
             signal.setitimer(signal.ITIMER_PROF, limits.processor)
-            kind, text = run(number)
+            answer = run(number)
             signal.setitimer(signal.ITIMER_PROF, 0)
-            told = text[-4000:] if kind == "defect" else text[:1000]
-            os.write(answers, json.dumps([number, kind, told]).encode() + b"\n")
+            _write(answers, json.dumps([number, answer]).encode() + b"\n")
         os._exit(0)
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(1)
+
+
+def _write(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
 
 
 def _limit(size: int) -> None:
@@ -150,6 +184,13 @@ def _limit(size: int) -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + size, used + size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def prepare() -> None:
+    """What bounds a case in this process and those that it forks, and keeps them apart from what this machine holds."""
+    os.environ |= {"TILEWRIGHT_STORE": "off", "TILEWRIGHT_MEMORY_LIMIT": MEMORY, "TILEWRIGHT_CALIBRATE": "0"}
+    os.environ["TILEWRIGHT_COMPILE_PROCESSES"] = "1"
+    warnings.simplefilter("ignore")
 
 
 def describe(counts: dict[str, int]) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
+import fuzzers
 import isolated
 import pytest
 from file_corpus import CORPUS
@@ -18,28 +16,17 @@ from wire_mutations import fields, read_varint, varint
 
 import tilewright as tw
 
-HERE = Path(__file__).parent
 COUNT = 500
 
 
-def runs(*options: str) -> subprocess.CompletedProcess[str]:
-    """The fuzzer in a process of its own, which has no threads when it forks."""
-    source = str(Path(tw.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": source}
-    command = [sys.executable, str(HERE / "file_runs.py"), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
-
 def test_an_error_or_a_right_run() -> None:
-    ran = runs("--count", str(COUNT), "--processes", "2")
-    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr[-2000:]}\ntests/models/file_runs.py --show draws one again"
-    counts = {word: int(number) for number, word in (part.split() for part in ran.stdout.strip().split(", "))}
+    counts = fuzzers.counts(fuzzers.run("file_runs.py", "--count", str(COUNT), "--processes", "2"))
     assert sum(counts.values()) == COUNT
     assert counts["refused"] > COUNT // 3 and counts["result"] > COUNT // 20
 
 
 def test_every_trap_ends_in_an_error_or_a_right_run() -> None:
-    ran = runs("--corpus", "--processes", "2")
+    ran = fuzzers.run("file_runs.py", "--corpus", "--processes", "2")
     lines = [line.split("\t") for line in ran.stdout.splitlines() if line.split("\t")[0] in CORPUS]
     assert ran.returncode == 0, "\n".join("\t".join(line) for line in lines if line[1] == "defect") + ran.stdout[-3000:]
     assert {line[0] for line in lines} == set(CORPUS)
@@ -75,7 +62,7 @@ def test_numbers_in_base_128() -> None:
 
 def test_a_crash_a_hang_and_a_lack_of_memory_are_defects_of_their_case() -> None:
     """In a process without threads: cases before and behind a bad one still run."""
-    ran = subprocess.run([sys.executable, "-c", BAD], capture_output=True, text=True, check=False, cwd=HERE)
+    ran = fuzzers.run(BAD)
     assert ran.returncode == 0, ran.stderr
     found = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
     assert found.keys() == set("0123456789")
@@ -95,6 +82,18 @@ def run(number):
     return "result", ""
 for number, kind, text in isolated.outcomes(run, range(10), 2, isolated.Limits(processor=0.5, bytes=1 << 28)):
     print(number, kind, *text.split("\\n"))
+"""
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    ran = fuzzers.run(THREADED)
+    assert "a process with threads cannot be forked" in ran.stderr and ran.returncode == 1
+
+
+THREADED = """
+import threading, isolated
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+list(isolated.outcomes(lambda number: ("result", ""), range(2)))
 """
 
 

@@ -74,3 +74,11 @@ def test_cubic_samples_near_the_border(x: float, align_corners: int) -> None:
     grid = np.array([x, 0.5711014], np.float32).reshape(1, 1, 1, 2)
     modes = {"mode": "cubic", "padding_mode": "border", "align_corners": align_corners}
     check("GridSample", [image, grid], 1e-5, **modes)
+
+
+@pytest.mark.parametrize(("bias", "lambd"), [(0.5, 0.5), (-1.0, 2.5), (2.0, 0.0)])
+@pytest.mark.parametrize("dtype", [np.uint16, np.int8, np.int64])
+def test_shrinking_integers_by_a_fraction(dtype: Any, bias: float, lambd: float) -> None:
+    check("Shrink", [np.array([0, 1, 2, 3, 4, 120]).astype(dtype)], bias=bias, lambd=lambd)
+    if np.iinfo(dtype).min < 0:
+        check("Shrink", [np.array([-120, -3, -2, -1]).astype(dtype)], bias=bias, lambd=lambd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -182,3 +183,24 @@ def test_both_directions_are_each_the_layer_of_one(op: str) -> None:
         y, h = ReferenceEvaluator(model).run(None, {"x": x[::-1] if d else x})
         np.testing.assert_allclose(found["y"][:, d], (y[::-1] if d else y)[:, 0], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found["h"][d], h[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "loops"), [((8, 8), 0), ((3, 4, 7), 12), ((8, 8, 8, 8, 8), 64 * 3)])
+def test_loops_of_few_steps_in_one_another_are_unrolled_while_copies_are_few(steps: Sequence[int], loops: int) -> None:
+    """Steps multiply: there are 64 copies at most of what is inside."""
+    nodes = [helper.make_node("Mul", ["h", "half"], ["a"]), helper.make_node("Add", ["a", "one"], ["next"])]
+    for depth, count in enumerate(reversed(steps)):
+        types = {f"i{depth}": (TensorProto.INT64, []), f"c{depth}": (TensorProto.BOOL, []), "h": (FLOAT, [3])}
+        body = graph_of([*nodes, helper.make_node("Identity", [f"c{depth}"], ["on"])], types, ["on", "next"])
+        nodes = [helper.make_node("Loop", [f"trips{count}", "yes", "h"], ["next"], body=body)]
+    held = {f"trips{count}": np.array(count) for count in steps}
+    constants = {"yes": np.array(True), "half": np.array(0.5, np.float32), "one": np.array(1, np.float32)}
+    module = read(model_of(nodes, {"h": [3]}, ["next"], **held, **constants))
+    assert scans(module) == loops
+    if len(steps) > 3:
+        return
+    h = rand(3)
+    wanted = h
+    for _ in range(math.prod(steps)):
+        wanted = wanted * np.float32(0.5) + np.float32(1)
+    np.testing.assert_allclose(tw.compile(module).run({"h": h})["next"], wanted, rtol=1e-6)

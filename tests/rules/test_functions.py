@@ -7,12 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType
+from tilewright.expr.evaluate import evaluate
 from tilewright.expr.functions.expansions import IN_DOUBLE, NATIVE
+from tilewright.expr.functions.nearest import expand_nearest, expand_nearest_number
 from tilewright.expr.nodes import Call, Const, Div, Expr, Var, call, const
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.nodes import Buffer, Function, Load, Store
@@ -95,3 +99,41 @@ def test_work_of_16_bit_floats_is_that_of_f32() -> None:
 def test_shared_parts_are_counted_once() -> None:
     e = call("exp", X)
     assert work_of(e * e + e) == work_of(e) + Work(plain=2)
+
+
+NUMBERS = (
+    *(0.0, -0.0, 0.3, -0.3, 0.5, -0.5, 1.5, 2.5, -2.5, 126.5, 127.5, -128.5, 254.5, 255.5, 65535.5, -32768.5),
+    *(8388609.0, -8388611.0, 1e9, -1e9, 3e38, -3e38, np.inf, -np.inf, np.nan),
+)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 110, -128, 127, 300])
+@pytest.mark.parametrize("dtype", [dtypes.u8, dtypes.i8, dtypes.u16, dtypes.i16], ids=str)
+def test_rounded_integers(dtype: DType, zero: int) -> None:
+    """round(x) + z as an integer, and that less z as a float: the same, and so is the sign of zeros."""
+    rounded = call("round", X) if zero == 0 else call("round", X) + float(zero)
+    integer = cast(rounded, dtype)
+    number = cast(cast(integer, dtypes.i32) - zero, dtypes.f32)
+    made = expand_nearest(integer), expand_nearest_number(number)
+    assert not any(isinstance(n, Call) and n.fn.name == "round" for n in preorder(made))
+    draw = np.random.default_rng(0)
+    more = [*draw.normal(0, 100, 200), *draw.integers(-70000, 70000, 100) / 2]
+    for x in (*NUMBERS, *more):
+        for e, other in zip((integer, number), made, strict=True):
+            want, found = (evaluate(part, {X: np.float32(x)}) for part in (e, other))
+            assert want == found and np.signbit(want) == np.signbit(found), (x, str(e), want, found)
+
+
+def test_what_rounded_integers_are_not() -> None:
+    """Numbers that are not rounded, wide integers, another zero point, one that is no integer or too large; f64."""
+    byte = cast(call("round", X) + 3.0, dtypes.u8)
+    for e in (
+        cast(X + 3.0, dtypes.u8),
+        cast(call("round", X), dtypes.i32),
+        cast(call("round", X) + 0.5, dtypes.u8),
+        cast(call("round", X) + 1e6, dtypes.u8),
+        cast(call("round", Var("y", dtypes.f64)), dtypes.u8),
+    ):
+        assert expand_nearest(e) is e
+    for e in (cast(cast(byte, dtypes.i32) - 2, dtypes.f32), cast(cast(byte, dtypes.i32), dtypes.f32)):
+        assert expand_nearest_number(e) is e

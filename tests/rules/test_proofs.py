@@ -13,6 +13,7 @@ from tilewright.expr.build import maximum, minimum
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.simplify import simplify
 
 SIZE, I_LOOP, J_LOOP = Var("n"), Var("i"), Var("j")
 
@@ -86,3 +87,12 @@ def test_tiles_of_tiles() -> None:
     place = (I_LOOP * 33 + J_LOOP) * 14
     assert never_negative(polynomial(SIZE - place - 1), known)
     assert not never_negative(polynomial(SIZE - place - 2), known)
+
+
+def test_tiles_of_a_quotient() -> None:
+    """Of SIZE // 8, which is what halves of SIZE // 4 are rounded to, two are at least SIZE // 4 - 1."""
+    positions = SIZE // 4 - 1
+    tiles = simplify((positions + 1) // 2)
+    assert tiles is simplify(SIZE // 8)
+    assert never_negative(polynomial(tiles * 2 - positions), {})
+    assert not never_negative(polynomial(tiles * 2 - positions - 1), {})

@@ -148,6 +148,11 @@ def partition_twice(s: tw.Schedule) -> None:
     assert beyond is None
 
 
+MIRRORED = TILE.replace("x[vi, vk]", "x[m - 1 - abs(m - 1 - vi*2), vk]")
+"""Beyond the end, a place is before the first row."""
+
+
+@case("pad-mirrored", MIRRORED)
 @case("pad-tile", TILE)
 def pad_tile(s: tw.Schedule) -> None:
     s.pad("dot")
@@ -352,11 +357,6 @@ def a_reader_of_more(s: tw.Schedule) -> object:
 @wrong(TILE.replace(BESIDE, OUTLIVES).replace(" and ji < 13:", ":"))
 def a_tile_that_outlives_an_iteration(s: tw.Schedule) -> object:
     """What is stored beyond the end could be read in the next iteration."""
-    return s.pad("dot")
-
-
-@wrong(TILE.replace("w[vk, vj]", "w[vk, vj] * x[vi - 1 + vj % 2, vk]"))
-def a_load_before_the_beginning(s: tw.Schedule) -> object:
     return s.pad("dot")
 
 

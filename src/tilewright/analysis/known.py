@@ -51,6 +51,10 @@ class Known:
         """Whether a >= b is proved."""
         return self.never_negative(plus(polynomial(a), polynomial(b), -1))
 
+    def follows(self, p: Polynomial | None, facts: Iterable[Polynomial | None]) -> bool:
+        """Whether p >= 0 is proved from one fact >= 0 of some, being no less; None stands for what is not known."""
+        return p is not None and any(self.never_negative(plus(p, fact, -1)) for fact in facts if fact is not None)
+
     def within(self, inner: Range, outer: Range) -> bool:
         """Whether it is proved that one range lies in the other."""
         return self.at_least(inner.begin, outer.begin) and self.at_least(outer.end, inner.end)

@@ -15,7 +15,7 @@ from typing import cast
 
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.expr.linear import LARGEST, Monomial, Polynomial, affine_in, expression, plus, polynomial, times
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Var
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Var, const
 from tilewright.expr.simplify import Facts
 
 MOST_CHOICES = 4
@@ -90,12 +90,18 @@ def _sides(p: Polynomial, choices: int) -> Iterator[Polynomial]:
 
 def _without_divisions(p: Polynomial) -> Polynomial:
     """A multiple of p, or less than it, in which no division is a term. One that another one is of is replaced after
-    it, and may have gone by then: so a size that was rounded up covers what it was rounded from."""
+    it, and may have gone by then: so a size that was rounded up covers what it was rounded from. Of x // 4 and x // 8,
+    the second one is (x // 4) // 2."""
     divisions = [m for m in p if len(m) == 1 and _divisor(m[0]) > 0]
     if not divisions:
         return p
-    last = max(divisions, key=lambda m: m[0].serial)
+    ends = {cast(FloorDiv, m[0]).a: m[0].serial for m in sorted(divisions, key=lambda m: m[0].serial)}
+    last = max(divisions, key=lambda m: (ends[cast(FloorDiv, m[0]).a], _divisor(m[0])))
     division, d, c = cast(FloorDiv, last[0]), _divisor(last[0]), p[last]
+    parts = [cast(FloorDiv, m[0]) for m in divisions if d % _divisor(m[0]) == 0 and m != last]
+    inner = max((part for part in parts if part.a is division.a), key=_divisor, default=None)
+    if inner is not None:
+        division, d = FloorDiv(inner, const(d // _divisor(inner))), d // _divisor(inner)
     scale = d // math.gcd(c, d)
     if scale > 1 << 20 or max(map(abs, p.values())) > LARGEST >> 20:
         return p

@@ -7,7 +7,7 @@ make of them.
 The errors are those that the element types of the graph allow, operation by operation; u is the unit roundoff (2^-24
 for f32, 2^-8 for bf16), y the result, d a random number in -1 … 1, another for each element:
 
-    a + b, a * b, sqrt, cast …      d*u*|y|                          none where y is a number of the type
+    a + b, a * b, sqrt, cast …      d*u*|y|                          none where y is a number of the type (whole: f64)
     exp, log, tanh …                4*d*u*|y|                        two units in the last place
     a sum of K terms t              d*u*sqrt(K * (y^2 + sum t^2))    none where all terms are small integers
     max, select, transpose …        none
@@ -26,11 +26,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.graph.evaluate import Symbols, evaluate
@@ -74,7 +75,9 @@ def in_double(module: Module, rounding: Rounding | None = None) -> Callable[[Map
     ranges = Ranges()
 
     def change(node: Node, symbols: Symbols, inputs: Arrays, outputs: Arrays) -> Arrays:
-        narrow = widened.narrow[node]
+        narrow = widened.narrow.get(node)
+        if narrow is None:
+            return outputs
         if rounding is not None:
             outputs = rounding(narrow, node, symbols, inputs, outputs)
         elif isinstance(narrow.attrs, Constant):
@@ -286,7 +289,10 @@ def _combined(y: Array, op: Op, attrs: Any, x: Array) -> float:
 
 
 def _fits(y: Array, dtype: DType) -> Array:
-    """Where numbers of f64 are numbers of a type."""
+    """Where numbers of f64 are numbers of a type, so that no error was made; of f64 itself, whole numbers are taken to
+    be exact."""
+    if dtype is dtypes.f64:
+        return np.asarray(y == np.rint(y))
     return np.asarray(y.astype(dtype.numpy).astype(np.float64) == y)
 
 

@@ -34,7 +34,8 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     executable.program = replace(executable.program, files=stored.files_of(sources))
     if not stored.store.is_on:
         return executable
-    entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
+    parts = encode([executable.program], sources, executable.program.provenance, in_place=True)
+    entry = stored.store.put_mapped(stored.key, *parts)
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:
         executable.refer_to(kept.constants)

@@ -5,8 +5,7 @@ Nothing here needs the compiler, so that a program read from a file can run with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import DType
 
 VERSION = 5

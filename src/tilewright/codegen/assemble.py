@@ -1,23 +1,24 @@
 """LLVM IR text becomes object code.
 
 Schedules have decided vectors and unrolling, so LLVM's own vectorizers and unroller do not run; what remains is scalar
-replacement, common subexpressions and clean instructions. Instruction selection hoists what does not change in a loop,
+replacement and clean instructions. Instruction selection hoists what does not change in a loop,
 but for parts of divisions, which are emitted before it (expressions.py).
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import llvmlite.binding as llvm
 
 from tilewright.report.errors import InternalError
 from tilewright.target import Target
 
-_PASSES = ("sroa", "simplify_cfg", "new_gvn", "instruction_combine")
-"""Accumulators into registers, clean instructions, each load once. LLVM's whole O2 takes three times as long and,
-with its vectorizers and unroller off as schedules need them, ends in the same inner loops."""
+_PASSES = ("sroa", "simplify_cfg", "instruction_combine")
+"""Accumulators into registers, clean instructions. LLVM's whole O2 takes three times as long and, with its vectorizers
+and unroller off as schedules need them, ends in the same inner loops; so does global value numbering, since code
+generation computes an expression once where its value still holds."""
 
 _BANNED = re.compile(r"\bcall\b[^\n]*\basm\b")
 
@@ -42,15 +43,7 @@ def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMach
 @lru_cache(maxsize=4)
 def _machine(target: Target) -> llvm.TargetMachine:
     """The machine for all modules of a program: LLVM reads its features once."""
-    _keep_operations_below_phis()
     return target.create_machine()
-
-
-@cache
-def _keep_operations_below_phis() -> None:
-    """Value numbering makes no phis of operations on phis. In some nests of loops whose bounds are chosen by several
-    conditions, LLVM 22 does not come to an end of it: an assertion ends the process."""
-    llvm.set_option("", "-enable-phi-of-ops=0")
 
 
 def assemble(text: str, target: Target) -> bytes:

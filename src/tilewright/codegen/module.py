@@ -1,14 +1,14 @@
-"""Loops functions become LLVM IR: a module for each kernel, and one for the program with its entry point.
+"""Loops functions become LLVM IR: modules of a few kernels, and one for the program with its entry point.
 
-Each unit (units.py) is a module of its own, so that kernels are compiled one by one. What a unit makes does not depend
-on the others: its checks are numbered from 1, and the program adds how many come before it.
+What a unit (units.py), a kernel with the functions that it calls, makes does not depend on the others: its checks are
+numbered from 1, and the program adds how many come before it. So kernels are compiled in any process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
+from typing import TypeVar
 
 from tilewright.codegen.abi import CALL, ENTRY, LEAVE, FaultMessage
 from tilewright.codegen.names import kernel_symbol
@@ -18,6 +18,7 @@ from tilewright.codegen.profile import sites_text
 from tilewright.codegen.statements import Statements, parameters
 from tilewright.codegen.subnormals import Control, control_of, put, take
 from tilewright.codegen.units import handed_out, units_of
+from tilewright.core.records import dataclass
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
 from tilewright.loops.text import constants_of
@@ -25,6 +26,12 @@ from tilewright.report.errors import UserError
 from tilewright.target import Target
 
 PROGRAM = "program"
+
+GROUP = 4
+"""Kernels of a large model that make an object file together. LLVM takes one to two milliseconds for a file beside what
+is in it, a tenth of what it takes for a kernel; larger groups save little more, and leave processes without work."""
+
+T = TypeVar("T")
 
 LOOP_ALIGNMENT = 64
 """Innermost loops begin at a multiple of this many bytes, a line of the instruction cache. Otherwise the speed of a
@@ -44,10 +51,6 @@ class Unit:
     faults: tuple[FaultMessage, ...]
     forks: bool
     sites: tuple[str, ...]
-
-    def text(self, target: Target) -> str:
-        """The unit as a module."""
-        return _module([*self.declarations, *self.others], [self.definitions], target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,22 @@ class Generated:
         """The whole program as one module."""
         declarations = {line for unit in self.units for line in unit.declarations}
         return _module(sorted(declarations), [unit.definitions for unit in self.units], self.target)
+
+    def texts(self) -> list[str]:
+        """The program as several modules: that of its entry, then one for each group of kernels."""
+        first, *kernels = self.units
+        return [module_of((first,), self.target), *(module_of(group, self.target) for group in grouped(kernels))]
+
+
+def grouped(kernels: Sequence[T]) -> list[Sequence[T]]:
+    """Kernels, in the order of their program, in the groups that make an object file together."""
+    return [kernels[n : n + GROUP] for n in range(0, len(kernels), GROUP)]
+
+
+def module_of(units: Sequence[Unit], target: Target) -> str:
+    """Some units of a program as one module."""
+    needed = dict.fromkeys(line for unit in units for line in (*unit.declarations, *unit.others))
+    return _module(list(needed), [unit.definitions for unit in units], target)
 
 
 def generate(functions: Mapping[str, Function], entry: str, target: Target) -> Generated:

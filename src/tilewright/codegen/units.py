@@ -1,4 +1,4 @@
-"""Which functions of a program make an object file together.
+"""Which functions of a program are compiled together.
 
     main   ─call─▶  dense  ─fork─▶  dense.body0             [main], [dense, dense.body0], [softmax]
            ─call─▶  softmax

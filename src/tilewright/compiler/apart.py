@@ -1,11 +1,12 @@
-"""Kernels compiled one by one, each from its program down to its object file: the same bytes in any process."""
+"""Kernels compiled a few at a time, from their programs down to an object file: the same bytes in any process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.codegen.assemble import assemble
-from tilewright.codegen.module import Unit, generate_unit, join
+from tilewright.codegen.module import Unit, generate_unit, grouped, join, module_of
 from tilewright.compiler.compiled import Compiled, constant_order, interface_of
 from tilewright.compiler.constants import put_down_made
 from tilewright.compiler.kernels import Kernel, KernelPass, compile_alone, compile_rest, kernels_of
@@ -15,6 +16,7 @@ from tilewright.compiler.processes import useful_processes
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
+from tilewright.core.records import dataclass
 from tilewright.core.switches import ALL_ON, Switches
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
@@ -25,6 +27,9 @@ from tilewright.report.logs import debug
 from tilewright.runtime.inside import Origin
 from tilewright.target import Target
 
+Group = Sequence[Function]
+"""Kernels that make an object file together."""
+
 
 def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes."""
@@ -32,11 +37,11 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
     if count == 1:
         return lower(module, target, switches)
 
-    def encode(kernel: Function) -> bytes:
-        return dumps((kernel, target))
+    def encode(group: Group) -> bytes:
+        return dumps((tuple(group), target))
 
     alone = {settings.COMPILE_PROCESSES.name: "1"}
-    workers: Workers[Function, MadeKernel] = Workers(
+    workers: Workers[Group, MadeGroup] = Workers(
         "tilewright.compiler.apart:work", count - 1, encode, loads, settings=alone
     )
     with workers:
@@ -44,22 +49,23 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
 
 
 @rare_collections()
-def _produce(module: Module, target: Target, workers: Workers[Function, MadeKernel], switches: Switches) -> Compiled:
+def _produce(module: Module, target: Target, workers: Workers[Group, MadeGroup], switches: Switches) -> Compiled:
     """The pipeline with all that is done for a kernel alone done by workers."""
     choices = Choices()
     passes = pipeline(target, choices, switches)
     first = next(n for n, step in enumerate(passes) if isinstance(step, KernelPass))
     program = put_down_made(run_passes(module, passes[:first], level=GRAPH), module)
-    kernels = kernels_of(program)
-    largest = sorted(kernels, key=lambda f: -len(f.body.inside()))  # so that no process begins a long one at the end
-    found = dict(zip(largest, workers.run(largest, lambda f: make_kernel(f, target)), strict=True))
-    made = [found[kernel] for kernel in kernels]
-    debug("%d kernels were compiled one by one, in several processes", len(made))
-    program = compile_rest(program, passes[first:], {f.name: m.kernel for f, m in zip(kernels, made, strict=True)})
+    groups = grouped(kernels_of(program))
+    largest = sorted(groups, key=lambda g: -sum(len(f.body.inside()) for f in g))  # no process begins a long one last
+    found = dict(zip(map(id, largest), workers.run(largest, lambda g: make_group(g, target)), strict=True))
+    made = [found[id(group)] for group in groups]
+    kernels = {f.name: k for g, m in zip(groups, made, strict=True) for f, k in zip(g, m.kernels, strict=True)}
+    debug("%d kernels were compiled in %d groups, in several processes", len(kernels), len(groups))
+    program = compile_rest(program, passes[first:], kernels)
     main = program.main
     assert isinstance(main, Function)
-    generated = join((main,), [kernel.unit for kernel in made], target)
-    code = (assemble(generated.units[0].text(target), target), *(kernel.code for kernel in made))
+    generated = join((main,), [unit for group in made for unit in group.units], target)
+    code = (assemble(module_of(generated.units[:1], target), target), *(group.code for group in made))
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)
@@ -67,27 +73,34 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
 
 
 @dataclass(frozen=True, slots=True)
-class MadeKernel:
-    """A kernel compiled alone: what the rest of the program has to know of it, without its functions; its unit, of
-    which the definitions are left out; and its object file."""
+class MadeGroup:
+    """Kernels compiled apart from others: what the rest of the program has to know of each, without its functions;
+    their units, of which the definitions are left out; and their object file."""
 
-    kernel: Kernel
-    unit: Unit
+    kernels: tuple[Kernel, ...]
+    units: tuple[Unit, ...]
     code: bytes
 
 
-def make_kernel(function: Function, target: Target) -> MadeKernel:
-    """All that the pipeline does to one kernel alone, and its object file."""
-    kernel = compile_alone(function, pipeline(target))
-    unit = generate_unit(kernel.functions, target)
-    code = assemble(unit.text(target), target)
+def make_group(functions: Group, target: Target) -> MadeGroup:
+    """All that the pipeline does to kernels alone, and their object file."""
+    passes = pipeline(target)
+    made = [compile_alone(function, passes) for function in functions]
+    units = [generate_unit(kernel.functions, target) for kernel in made]
+    code = assemble(module_of(units, target), target)
+    seen = tuple([_from_outside(kernel) for kernel in made])
+    return MadeGroup(seen, tuple([replace(unit, definitions="") for unit in units]), code)
+
+
+def _from_outside(kernel: Kernel) -> Kernel:
+    """What the rest of a program has to know of a kernel."""
     assert kernel.outside is not None
     head = None if kernel.head is None else replace(kernel.head, kernel=kernel.outside)
-    return MadeKernel(replace(kernel, functions=(), head=head), replace(unit, definitions=""), code)
+    return replace(kernel, functions=(), head=head)
 
 
 @rare_collections()
 def work(task: bytes) -> bytes:
-    """What a worker does: a kernel and the target become the kernel as it is made."""
-    function, target = loads(task)
-    return dumps(make_kernel(function, target))
+    """What a worker does: a group of kernels and the target become the group as it is made."""
+    functions, target = loads(task)
+    return dumps(make_group(functions, target))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Pass, Record, run_passes
+from tilewright.core.records import dataclass
 from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function
@@ -78,7 +79,7 @@ def finish(
     final = run_passes(module, passes, level=level, record=record, show=show)
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     generated = generate(functions, final.entry, target)
-    texts = [unit.text(target) for unit in generated.units] if is_large(module) else [generated.text]
+    texts = generated.texts() if is_large(module) else [generated.text]
     code = tuple(assemble(text, target) for text in texts)
     compiled = Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
     compiled.sites = generated.sites

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ import numpy as np
 from tilewright.compiler.compiled import finish, link
 from tilewright.compiler.legalise import legalise
 from tilewright.compiler.processes import most_processes
+from tilewright.graph.constants import Held, Pending, held, read
 from tilewright.graph.nodes import Module
 from tilewright.loops.evaluate_copies import evaluate_copies
 from tilewright.loops.nodes import Buffer
@@ -26,6 +28,7 @@ from tilewright.runtime.interface import Interface, Port
 from tilewright.store import Store
 from tilewright.store.pages import Spill, release, rounded, trim
 from tilewright.target import native
+from tilewright.types.room import Scratch
 from tilewright.types.tensor import TensorType
 
 SPILLED_BYTES = 16 << 20
@@ -35,10 +38,14 @@ SPILLED_BYTES = 16 << 20
 def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
     """Runs each loops function once on its inputs, and returns their outputs. Those that copy elements are evaluated,
     by a few threads, since copies wait for memory; all others are compiled for this machine, together."""
+    own = threading.local()
     with _spill(tasks) as spill, ThreadPoolExecutor(most_processes()) as threads:
 
         def copied(task: Task) -> tuple[Array, ...] | None:
-            made = evaluate_copies(*task)
+            function, inputs = task
+            own.scratch = getattr(own, "scratch", None) or Scratch()
+            room = own.scratch.begin()
+            made = evaluate_copies(function, [read(array, room) for array in inputs])
             return None if made is None else _put_down(task, made, spill)
 
         found = list(threads.map(copied, tasks))
@@ -52,15 +59,16 @@ def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
 def put_down_made(module: Module, given: Module) -> Module:
     """The module with the constants that passes have made of those of the module `given` in a file, where they are
     large."""
-    known = {id(_owner(array)) for array in given.constants.values()}
-    made = {name: array for name, array in module.constants.items() if id(_owner(array)) not in known}
+    known = {id(_owner(array)) for array in held(given.constants).values()}
+    constants = held(module.constants)
+    made = {n: a for n, a in constants.items() if not isinstance(a, Pending) and id(_owner(a)) not in known}
     with _room(sum(rounded(array.nbytes) for array in made.values())) as spill:
         if spill is None:
             return module
-        return module.with_constants({**module.constants, **{name: spill.keep(array) for name, array in made.items()}})
+        return module.with_constants(constants | {name: spill.keep(array) for name, array in made.items()})
 
 
-def _owner(array: Array) -> object:
+def _owner(array: Held) -> object:
     """What an array is a view of in the end."""
     found: object = array
     while isinstance(found, np.ndarray) and found.base is not None:
@@ -82,7 +90,13 @@ def _put_down(task: Task, made: tuple[Array, ...], spill: Spill | None) -> tuple
     """The results of a task in the file; pages of its inputs are released."""
     for array in task[1]:
         release(array)
-    return made if spill is None else tuple([spill.keep(array) for array in made])
+    return tuple([_kept(array, spill) for array in made])
+
+
+def _kept(array: Array, spill: Spill | None) -> Array:
+    """An array in the file, or where it has no room there, in memory of its own."""
+    kept = array if spill is None else spill.keep(array)
+    return np.array(array, order="C") if kept is array else kept
 
 
 def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
@@ -96,7 +110,7 @@ def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
         types = [_type_of(b) for b in function.params]
         made = [np.empty(t.static_shape() or (), t.dtype.numpy) for t in types[len(inputs) :]]
         ports += [Port(f"p{len(ports) + n}", t) for n, t in enumerate(types)]
-        arrays += [*inputs, *made]
+        arrays += [*map(read, inputs), *made]
         results.append(tuple(made))
     module = wrap(*(function for function, _ in tasks))
     compiled = finish(module, Interface(tuple(ports), (), ()), legalise(machine), machine, Show())

@@ -27,7 +27,6 @@ def most_processes() -> int:
 
 
 def is_large(module: Module) -> bool:
-    """Whether kernels become object files of their own, which several processes may make: a file takes LLVM two
-    milliseconds beside what is in it."""
+    """Whether kernels become several object files, which several processes may make."""
     plain = len(module.functions) == 1 and isinstance(module.main, GraphFunction)
     return plain and len(module.graph.nodes) >= LARGE_MODEL

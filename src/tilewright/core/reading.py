@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.core.records import dataclass
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 

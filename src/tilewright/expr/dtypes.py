@@ -20,10 +20,12 @@ NumPy are those of `ml_dtypes`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 import numpy as np
+
+from tilewright.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.core.asking import FunctionFailure
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Expr
+from tilewright.graph.constants import Held, held, read
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Attributes, TypeContext
@@ -66,7 +67,7 @@ class Edit:
     def __init__(self, module: Module, function: GraphFunction) -> None:
         self.module = module
         self.function = function
-        self.constants = dict(module.constants)
+        self.constants = held(module.constants)
         self.nodes: list[Node] = []
         self.source = ""
         self.changed = False
@@ -120,7 +121,7 @@ class Edit:
         outputs = tuple([Value(name or op, t) for t in types])
         return Node(kind, inputs, record, outputs, (), self.source)
 
-    def constant(self, array: Array, name: str) -> Value:
+    def constant(self, array: Held, name: str) -> Value:
         """Adds a constant of the module, its name made unique, and the node for it."""
         dtype = from_numpy(array.dtype)
         assert dtype is not None, f"{array.dtype} is no element type"
@@ -133,6 +134,11 @@ class Edit:
 
     def array(self, value: Value) -> Array | None:
         """The array of a value that a `constant` node defines."""
+        found = self.held(value)
+        return None if found is None else read(found)
+
+    def held(self, value: Value) -> Held | None:
+        """The array of a value that a `constant` node defines, which may be pending."""
         node = self._defined_by.get(value)
         if node is None or not isinstance(node.attrs, Constant):
             return None

@@ -12,13 +12,15 @@ identity. A node may bind a symbol (`m = size(count)`), whose value is known fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.core.node import Node as CoreNode
+from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
+from tilewright.graph.constants import Held, as_constants
 from tilewright.graph.op import Attributes, Op
 from tilewright.loops.nodes import Function
 from tilewright.types.tensor import TensorType
@@ -88,8 +90,9 @@ class Module:
         """The module with this function added, or put in place of the one of the same name."""
         return replace(self, functions={**self.functions, function.name: function})
 
-    def with_constants(self, constants: Mapping[str, np.ndarray[Any, Any]]) -> Module:
-        return replace(self, constants=constants)
+    def with_constants(self, constants: Mapping[str, Held]) -> Module:
+        """The module with these constants in place of its own."""
+        return replace(self, constants=as_constants(constants))
 
     def __str__(self) -> str:
         return "\n\n".join(str(f) for f in self.functions.values())

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ import numpy as np
 from tilewright.core.asking import FunctionFailure, ask, place_of
 from tilewright.core.code import code_of
 from tilewright.core.node import Interned
+from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Eq, Expr, Var, const
@@ -190,6 +191,8 @@ class Op(ABC):
     """Whether its windows slide over a padding that its kernel computes."""
     subtracts: bool = False
     """Whether its results are differences of elements: those of constants a product computes as it loads them."""
+    reads_bits: bool = False
+    """Whether its results depend on how elements are stored, and not on their numbers alone."""
     cost: Work = Work(plain=1)
     """The instructions for a vector of results, or of terms where it reduces; see `work`."""
 

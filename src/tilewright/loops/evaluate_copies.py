@@ -14,6 +14,7 @@ the store, move with the same loop. What is not like this it leaves alone: evalu
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ class _Other(Exception):
 
 def evaluate_copies(function: Function, inputs: Sequence[Array]) -> tuple[Array, ...] | None:
     """What a function computes from arrays for all of its parameters but the outputs; None where it does more than
-    copy elements."""
+    copy elements. Results may be views of the inputs."""
     if function.symbols:
         return None
     places = len(function.params) - function.outputs
@@ -43,11 +44,14 @@ def evaluate_copies(function: Function, inputs: Sequence[Array]) -> tuple[Array,
     results = function.params[places:]
     try:
         arrays |= {b: np.empty(_shape(b), b.dtype.numpy) for b in results}
-        for stmt in function.body.body if isinstance(function.body, Seq) else (function.body,):
-            if isinstance(stmt, Alloc):
+        body = function.body.body if isinstance(function.body, Seq) else (function.body,)
+        nests = [None if isinstance(stmt, Alloc) else _Nest(stmt, arrays) for stmt in body]
+        writers = Counter(nest.store.buffer for nest in nests if nest is not None)
+        for stmt, nest in zip(body, nests, strict=True):
+            if nest is not None:
+                nest.run(alone=writers[nest.store.buffer] == 1)
+            elif isinstance(stmt, Alloc):
                 arrays[stmt.buffer] = np.empty(_shape(stmt.buffer), stmt.buffer.dtype.numpy)
-            else:
-                _Nest(stmt, arrays).run()
     except _Other:
         return None
     return tuple(arrays[b] for b in results)
@@ -95,7 +99,8 @@ class _Nest:
         loops = list(self.extents)
         self.points = {v: np.arange(n).reshape([n if v is w else 1 for w in loops]) for v, n in self.extents.items()}
 
-    def run(self) -> None:
+    def run(self, alone: bool) -> None:
+        """Stores. What is `alone` in writing all of a buffer makes a view, as far as it can."""
         into = self.arrays.get(self.store.buffer)
         if into is None or any(load.buffer is self.store.buffer for load in loads_of(self.store.value)):
             raise _Other
@@ -107,7 +112,10 @@ class _Nest:
         value = np.broadcast_to(self.value(self.store.value), tuple(self.extents.values()))
         value = value.transpose([list(self.extents).index(v) for v in loops]).reshape([len(p) for p in places])
         if all(len(p) == n and (p == np.arange(n)).all() for p, n in zip(places, into.shape, strict=True)):
-            into[...] = value
+            if alone:
+                self.arrays[self.store.buffer] = value
+            else:
+                into[...] = value
         else:
             into[np.ix_(*places)] = value
 

@@ -178,6 +178,11 @@ class For(Stmt):
         return (self.body,)
 
     @property
+    def name(self) -> str:
+        """The name of the variable."""
+        return self.var.name
+
+    @property
     def extent(self) -> Expr:
         """The number of iterations; negative where it ends before it begins."""
         return simplify(self.end - self.begin)

@@ -16,7 +16,7 @@ of blocks adds neighbouring rows only. An odd number of rows or columns is padde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, re
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.checks import check_count, check_same_dtype, number
+from tilewright.types.room import Room
 from tilewright.types.tensor import TensorType
 
 Types = tuple[TensorType, ...]
@@ -59,19 +60,36 @@ def output_terms(m: Sequence[Any]) -> list[Any]:
     return [m[0] + m[1], right + m[2], lower + m[5], lower + m[6]]
 
 
-def transform_factor(w: Array, half: int) -> Array:
+def transform_factor(w: Array, half: int, room: Room = np.empty) -> Array:
     """The sums of the blocks of w: [k, n] that are stored, [4, ceil(k / 2), half], in the type of w; half is the number
     of columns of a block, n / 2 at least."""
-    k = -(-w.shape[0] // 2)
-    whole = w if w.shape == (2 * k, 2 * half) else np.pad(w, ((0, 2 * k - w.shape[0]), (0, 2 * half - w.shape[1])))
-    made = np.empty((STORED, k, half), w.dtype)
+    made = room((STORED, *half_shape(w, half)), w.dtype)
+    for rows, terms in transformed_parts(w, half):
+        for place, term in enumerate(terms):
+            made[place, rows] = term
+    return made
+
+
+def half_shape(w: Array, half: int) -> tuple[int, int]:
+    """Rows and columns of a block of w: [k, n]."""
+    return -(-w.shape[0] // 2), half
+
+
+def transformed_parts(w: Array, half: int) -> Iterator[tuple[slice, list[Array]]]:
+    """The sums of `transform_factor` for a few rows after the other."""
+    k, _ = half_shape(w, half)
     few = rows_at_once(half)
     for row in range(0, k, few):
-        end = min(row + few, k)
-        blocks = [whole[i + row : i + end, j : j + half] for i in (0, k) for j in (0, half)]
-        for place, term in enumerate(factor_terms(blocks)):
-            made[place, row:end] = term
-    return made
+        rows = slice(row, min(row + few, k))
+        corners = [(i, j) for i in (0, k) for j in (0, half)]
+        yield rows, factor_terms([_padded(w, i + rows.start, i + rows.stop, j, j + half) for i, j in corners])
+
+
+def _padded(w: Array, first: int, last: int, left: int, right: int) -> Array:
+    """Rows and columns of w, zeros beyond its end."""
+    part = w[first:last, left:right]
+    missing = (last - first - part.shape[0], right - left - part.shape[1])
+    return np.pad(part, [(0, missing[0]), (0, missing[1])]) if any(missing) else part
 
 
 def rows_at_once(columns: int) -> int:

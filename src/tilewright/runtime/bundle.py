@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.abi import VERSION, FaultMessage
+from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import DTYPES, from_numpy
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.text import show
@@ -26,7 +27,8 @@ from tilewright.runtime.program import Array, Program, Site
 from tilewright.runtime.subnormals import check_denormals
 from tilewright.store import Damaged, Json, parts_of, unpack
 from tilewright.store.checksum import checksum
-from tilewright.store.pages import release
+from tilewright.store.frame import FRAME_SIZE
+from tilewright.store.pages import SPILL_START, SpillMap, release, rounded, spilled
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 
@@ -58,10 +60,14 @@ class Source:
 
 
 def encode(
-    programs: Sequence[Program], sources: Sequence[Source] = (), about: Mapping[str, Json] | None = None
+    programs: Sequence[Program],
+    sources: Sequence[Source] = (),
+    about: Mapping[str, Json] | None = None,
+    in_place: bool = False,
 ) -> list[bytes | memoryview]:
     """The container of programs, in parts that follow one another. Constants that one of the sources holds are only
-    referred to. `about` is metadata that is read back with it."""
+    referred to. `about` is metadata that is read back with it. With `in_place`, constants that were spilled to a file
+    come where they lie there, as far as that can be, so that an entry of the store can be made of it."""
     constants = _Constants(sources)
     blobs: dict[str, bytes | memoryview] = {}
     rows: list[Json] = []
@@ -75,7 +81,34 @@ def encode(
         "programs": rows,
         "sources": [[s.path, s.digest()] for s in sources],
     }
-    return parts_of(manifest, blobs)
+    spill = _spill_of(constants.blobs.values()) if in_place else None
+    if spill is None:
+        return parts_of(manifest, blobs)
+    return parts_of(manifest, _as_spilled(blobs, spill), SPILL_START - FRAME_SIZE)
+
+
+def _spill_of(blobs: Iterable[memoryview]) -> SpillMap | None:
+    """The file of spilled arrays that has the most bytes of the blobs; None where none was spilled."""
+    sizes: Counter[SpillMap] = Counter()
+    for blob in blobs:
+        found = spilled(blob)
+        if found is not None:
+            sizes[found[0]] += blob.nbytes
+    return max(sizes, key=lambda spill: sizes[spill], default=None)
+
+
+def _as_spilled(blobs: Mapping[str, bytes | memoryview], spill: SpillMap) -> dict[str, bytes | memoryview]:
+    """The blobs in the order of their places in a file of spilled arrays, what lies there between them among them as
+    blobs that nobody asks for; then all others."""
+    places = {name: found[1] for name, blob in blobs.items() if (found := spilled(blob)) and found[0] is spill}
+    made: dict[str, bytes | memoryview] = {}
+    end, whole = SPILL_START, memoryview(spill)
+    for name in sorted(places, key=lambda name: places[name]):
+        if places[name] > end:
+            made[f"unused {len(made)}"] = whole[end : places[name]]
+        made[name] = blobs[name]
+        end = places[name] + rounded(memoryview(blobs[name]).nbytes)
+    return made | {name: blob for name, blob in blobs.items() if name not in places}
 
 
 class _Constants:

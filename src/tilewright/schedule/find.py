@@ -20,18 +20,18 @@ Named = TypeVar("Named", Block, Buffer)
 def find_loop(function: Function, loop: Var | str) -> For:
     """The loop over this variable, or the only loop of this name. Raises UserError where there is none, or several."""
     loops = loops_inside(function.body)
-    found = [s for s in loops if s.var is loop or s.var.name == loop]
+    found = [s for s in loops if s.var is loop or s.name == loop]
     if len(found) == 1:
         (only,) = found
         whole = next((s for s in loops if s.instruction is not None and only in statements(s)), None)
         if whole is None:
             return only
-        what = f"loop {only.var.name} of {function.name} is part of the instruction {whole.instruction}"
-        fix = f"do this before tensorize({whole.var.name}, …)"
+        what = f"loop {only.name} of {function.name} is part of the instruction {whole.instruction}"
+        fix = f"do this before tensorize({whole.name}, …)"
         raise Obstacle(whole, "an instruction runs its nest as a whole", fix).error(function, what)
     name = loop if isinstance(loop, str) else loop.name
     if not found:
-        why = f"its loops are {', '.join(dict.fromkeys(s.var.name for s in loops)) or 'none'}"
+        why = f"its loops are {', '.join(dict.fromkeys(s.name for s in loops)) or 'none'}"
         if not isinstance(loop, str):
             why = f"an earlier step replaced it, or it is another program's; {why}"
         raise UserError(f"no loop {name} in {function.name}", why=why)
@@ -73,12 +73,8 @@ def writers_of(function: Function, buffer: Buffer) -> list[Block]:
     return [b for b in blocks(function.body) if buffer in stored_buffers(b)]
 
 
-HANDLES: dict[str, tuple[Callable[[Function, Any], For | Block | Buffer], str]] = {
-    "For": (find_loop, "Var"),
-    "Block": (find_block, "str"),
-    "Buffer": (find_buffer, "str"),
-}
-"""The types of nodes that primitives work on: how one is found in a program, and the type of its handle."""
+FINDERS: dict[str, Callable[..., For | Block | Buffer]] = {"For": find_loop, "Block": find_block, "Buffer": find_buffer}
+"""How nodes that primitives work on are found by their handles, by their types."""
 
 
 def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]:
@@ -89,24 +85,24 @@ def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]
     def made(body: Callable[..., Step]) -> Callable[..., Step]:
         signature = inspect.signature(body)
         types = {name: str(p.annotation).removesuffix(" | None") for name, p in signature.parameters.items()}
-        handles = {name: HANDLES[kind] for name, kind in types.items() if kind in HANDLES}
+        finders = {name: FINDERS[kind] for name, kind in types.items() if kind in FINDERS}
 
         @wraps(body)
         def applied(function: Function, *arguments: Any, **options: Any) -> Step:
             given = signature.bind(function, *arguments, **options)
             given.apply_defaults()
             names = dict(given.arguments)
-            for name in [name for name in handles if given.arguments[name] is not None]:
-                value, find = given.arguments[name], handles[name][0]
-                several = isinstance(value, tuple)
-                nodes = [find(function, handle) for handle in (value if several else (value,))]
-                given.arguments[name] = tuple(nodes) if several else nodes[0]
-                names[name] = ", ".join(node.var.name if isinstance(node, For) else node.name for node in nodes)
+            for name in [name for name in finders if given.arguments[name] is not None]:
+                value, find = given.arguments[name], finders[name]
+                nodes = [find(function, handle) for handle in (value if isinstance(value, tuple) else (value,))]
+                given.arguments[name] = tuple(nodes) if isinstance(value, tuple) else nodes[0]
+                names[name] = ", ".join(node.name for node in nodes)
             with refusing(function, what.format_map(names)):
                 return body(*given.args, **given.kwargs)
 
-        shown = [p.replace(annotation=handles[n][1]) if n in handles else p for n, p in signature.parameters.items()]
-        applied.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        shown = {name: "Var" if find is find_loop else "str" for name, find in finders.items()}
+        given = [p.replace(annotation=shown.get(n, p.annotation)) for n, p in signature.parameters.items()]
+        applied.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
         return applied
 
     return made

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Concatenate, NoReturn, ParamSpec
+from typing import Any, NoReturn
 
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loops_inside
@@ -36,19 +36,16 @@ from tilewright.schedule.buffers import copies, layout
 from tilewright.schedule.facts.iterations import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
-from tilewright.schedule.step import Made, Refused, Step, refusing
+from tilewright.schedule.step import Made, Obstacle, Refused, Step, refusing
 from tilewright.schedule.sums import lanes
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, python_name, with_loops
-
-P = ParamSpec("P")
-
 
 PRIMITIVES: dict[str, Callable[..., Step]] = {}
 """The primitives by name: what a trace can name."""
 
 
-def primitive(function: Callable[Concatenate[Function, P], Step]) -> Callable[..., Any]:
+def _method(function: Callable[..., Step]) -> Callable[..., Any]:
     """The method that applies a primitive to a schedule's program and records it. Loops are given as what earlier steps
     returned, or by name where only one loop has it: parameters that are annotated `Var` take loops."""
     name, parameters = function.__name__, list(inspect.signature(function).parameters.values())
@@ -69,6 +66,7 @@ def primitive(function: Callable[Concatenate[Function, P], Step]) -> Callable[..
     return method
 
 
+@find.primitive("cannot schedule {function.name} in pieces")
 def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces: Sequence[str]) -> Step:
     """The nests of a program in pieces, which are given by the names of their blocks, each scheduled as a program of
     its own by a trace, as it prints. What several pieces touch lies in memory between them; they run in the order
@@ -81,7 +79,7 @@ def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces:
     parts = piece_functions(function, pieces)
     if len(parts) != len(traces):
         why = f"there are {counted(len(parts), 'piece')} and {counted(len(traces), 'trace')}"
-        raise UserError(f"cannot schedule {function.name} in pieces", why=why, fix="give one trace for each piece")
+        raise Obstacle(function, why, "give one trace for each piece")
     made: list[Function] = []
     for part, text in zip(parts, traces, strict=True):
         piece = Schedule(part)
@@ -135,56 +133,56 @@ class Schedule:
             made = result if isinstance(result, tuple) else (result,)
             loops.update({n: v for n, v in zip(step.made, made, strict=False) if n and isinstance(v, Var)})
 
-    get_loop = primitive(find.get_loop)
-    get_loops = primitive(find.get_loops)
-    get_nests = primitive(find.get_nests)
-    get_block = primitive(find.get_block)
-    get_producers = primitive(find.get_producers)
-    get_consumers = primitive(find.get_consumers)
-    split = primitive(rearrange.split)
-    fuse = primitive(rearrange.fuse)
-    reorder = primitive(rearrange.reorder)
-    tile = primitive(rearrange.tile)
-    skew = primitive(rearrange.skew)
-    jam = primitive(merge.jam)
-    partition = primitive(rearrange.partition)
-    parallel = primitive(kinds.parallel)
-    vectorize = primitive(kinds.vectorize)
-    unroll = primitive(kinds.unroll)
-    bind = primitive(kinds.bind)
-    blockize = primitive(kinds.blockize)
-    tensorize = primitive(kinds.tensorize)
-    annotate = primitive(kinds.annotate)
-    prefetch = primitive(prefetching.prefetch)
-    cache_read = primitive(copies.cache_read)
-    cache_write = primitive(copies.cache_write)
-    stage = primitive(copies.stage)
-    decompose_reduction = primitive(reductions.decompose_reduction)
-    decompose_reductions = primitive(reductions.decompose_reductions)
-    rfactor = primitive(reductions.rfactor)
-    sum_in_parts = primitive(reductions.sum_in_parts)
-    join_sums = primitive(merge.join_sums)
-    sum_in_lanes = primitive(lanes.sum_in_lanes)
-    sum_in_blocks = primitive(lanes.sum_in_blocks)
-    merge_loops = primitive(merge.merge_loops)
-    transform_layout = primitive(layout.transform_layout)
-    flatten = primitive(layout.flatten)
-    widen = primitive(layout.widen)
-    pad = primitive(padding.pad)
-    pad_sum = primitive(padding.pad_sum)
-    trim_sum = primitive(padding.trim_sum)
-    compute_at = primitive(moving.compute_at)
-    pull_producers = primitive(inlining.pull_producers)
-    reverse_compute_at = primitive(moving.reverse_compute_at)
-    inline = primitive(inlining.inline)
-    inline_all = primitive(inlining.inline_all)
-    reverse_inline = primitive(inlining.reverse_inline)
-    unite = primitive(pieces.unite)
-    guard = primitive(pieces.guard)
-    compact = primitive(copies.compact)
-    set_scope = primitive(layout.set_scope)
-    storage_align = primitive(layout.storage_align)
-    schedule_pieces = primitive(schedule_pieces)
+    get_loop = _method(find.get_loop)
+    get_loops = _method(find.get_loops)
+    get_nests = _method(find.get_nests)
+    get_block = _method(find.get_block)
+    get_producers = _method(find.get_producers)
+    get_consumers = _method(find.get_consumers)
+    split = _method(rearrange.split)
+    fuse = _method(rearrange.fuse)
+    reorder = _method(rearrange.reorder)
+    tile = _method(rearrange.tile)
+    skew = _method(rearrange.skew)
+    jam = _method(merge.jam)
+    partition = _method(rearrange.partition)
+    parallel = _method(kinds.parallel)
+    vectorize = _method(kinds.vectorize)
+    unroll = _method(kinds.unroll)
+    bind = _method(kinds.bind)
+    blockize = _method(kinds.blockize)
+    tensorize = _method(kinds.tensorize)
+    annotate = _method(kinds.annotate)
+    prefetch = _method(prefetching.prefetch)
+    cache_read = _method(copies.cache_read)
+    cache_write = _method(copies.cache_write)
+    stage = _method(copies.stage)
+    decompose_reduction = _method(reductions.decompose_reduction)
+    decompose_reductions = _method(reductions.decompose_reductions)
+    rfactor = _method(reductions.rfactor)
+    sum_in_parts = _method(reductions.sum_in_parts)
+    join_sums = _method(merge.join_sums)
+    sum_in_lanes = _method(lanes.sum_in_lanes)
+    sum_in_blocks = _method(lanes.sum_in_blocks)
+    merge_loops = _method(merge.merge_loops)
+    transform_layout = _method(layout.transform_layout)
+    flatten = _method(layout.flatten)
+    widen = _method(layout.widen)
+    pad = _method(padding.pad)
+    pad_sum = _method(padding.pad_sum)
+    trim_sum = _method(padding.trim_sum)
+    compute_at = _method(moving.compute_at)
+    pull_producers = _method(inlining.pull_producers)
+    reverse_compute_at = _method(moving.reverse_compute_at)
+    inline = _method(inlining.inline)
+    inline_all = _method(inlining.inline_all)
+    reverse_inline = _method(inlining.reverse_inline)
+    unite = _method(pieces.unite)
+    guard = _method(pieces.guard)
+    compact = _method(copies.compact)
+    set_scope = _method(layout.set_scope)
+    storage_align = _method(layout.storage_align)
+    schedule_pieces = _method(schedule_pieces)
 
     def _apply(self, function: Callable[..., Step], given: inspect.BoundArguments, loops: Collection[str]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
@@ -193,21 +191,20 @@ class Schedule:
         try:
             for name, value in given.arguments.items():
                 given.arguments[name] = self._argument(value, name in loops)
-            positional, named = given.args, given.kwargs
-            step = function(self.func, *positional, **named)
+            step = function(self.func, *given.args, **given.kwargs)
             if step.function is not self.func:
                 with refusing(step.function, f"cannot apply {function.__name__}"):
                     require_instructions(step.function)
             if settings.VERIFY.read():
                 verify(step.function)
         except TilewrightError as error:
-            call = self._call(function, given.args, given.kwargs)
+            call = self._call(function, given)
             self.func, self.trace, self._names = before
             raise Refused.of(error, str(call)) if isinstance(error, UserError) else error from None
         if step.function is self.func and step.made is None and not step.evidence:
             self.func, self.trace, self._names = before
         else:
-            self._record(self._call(function, positional, named), step)
+            self._record(self._call(function, given), step)
         return step.made
 
     def _argument(self, value: Any, is_loop: bool) -> Any:
@@ -229,23 +226,22 @@ class Schedule:
         if found.var in self._names:
             return found.var
         inside = blocks(found)
-        if sum(s.var.name == found.var.name for s in loops_inside(self.func.body)) == 1:
-            self.get_loop(found.var.name)
+        if sum(s.name == found.name for s in loops_inside(self.func.body)) == 1:
+            self.get_loop(found.name)
         elif inside:
             self.get_loops(inside[0].name)
         else:
-            what = f"loop {found.var.name} has no name of its own and holds no block"
-            raise UserError(what, fix="give it another name")
+            raise UserError(f"loop {found.name} has no name of its own and holds no block", fix="give it another name")
         return found.var
 
-    def _call(self, function: Callable[..., Step], positional: tuple[Any, ...], named: dict[str, Any]) -> TraceStep:
+    def _call(self, function: Callable[..., Step], given: inspect.BoundArguments) -> TraceStep:
         """A step as the trace writes it."""
 
         def name(value: Any) -> LoopName:
             return LoopName(self._names.get(value, value.name) if isinstance(value, Var) else repr(value))
 
-        options = {k: with_loops(v, name) for k, v in named.items()}
-        return TraceStep(function.__name__, with_loops(positional, name), options)
+        options = {k: with_loops(v, name) for k, v in given.kwargs.items()}
+        return TraceStep(function.__name__, with_loops(given.args, name), options)
 
     def _record(self, call: TraceStep, step: Step) -> None:
         """The program after a step, and the step at the end of the trace, which knows the loops it made."""
@@ -254,8 +250,9 @@ class Schedule:
             if isinstance(var, Var) and var not in self._names:
                 self._names = {**self._names, var: python_name(var.name, self._names.values())}
         shown = tuple([self._names[m] if isinstance(m, Var) else None for m in made])
-        recorded = replace(call, made=shown, several=made is step.made, evidence=step.evidence)
-        self.func, self.trace = step.function, Trace((*self.trace.steps, recorded))
+        if any(shown):
+            call = replace(call, made=shown, several=made is step.made)
+        self.func, self.trace = step.function, Trace((*self.trace.steps, replace(call, evidence=step.evidence)))
 
 
 def _refuse(value: Any) -> NoReturn:

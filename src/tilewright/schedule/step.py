@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, count
 
 from tilewright.core.node import Node
+from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import allocations, blocks, loops_inside, replace, transform_statements
 from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Stmt
 from tilewright.report.errors import UserError
 
-Handle = Var | str
-"""A loop (its variable), a block or a buffer (their names)."""
-
-Made = Handle | tuple[Handle | None, ...] | None
+Made = Var | str | tuple[Var | str | None, ...] | None
+"""What a step made: loops (their variables), blocks or buffers (their names)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def _mark(at: Node) -> str | None:
         case Block(name) | Alloc(Buffer(name)):
             return name
         case For():
-            return f"{at.var.name} in {at.begin}..{at.end}"
+            return f"{at.name} in {at.begin}..{at.end}"
     return None
 
 
@@ -105,12 +103,7 @@ class _Place:
         return str(place_of(self.function, self.fault))
 
 
-def unique_block(function: Function, name: str) -> str:
-    """The name, with a number behind it where a block has it already."""
-    return unique(name, {b.name for b in blocks(function.body)})
-
-
-def unique_buffer(function: Function, name: str) -> str:
+def unique_name(function: Function, name: str) -> str:
     """The name, with a number behind it where a parameter, a local buffer or a block has it already: a buffer and the
     block that fills it share theirs."""
     taken = {b.name for b in (*function.params, *allocations(function.body))}
@@ -120,7 +113,7 @@ def unique_buffer(function: Function, name: str) -> str:
 def fresh_loops(function: Function, names: Iterable[str]) -> list[Var]:
     """Variables for loops of these names, each with a number behind it where a loop of the program, or one before it,
     has it already."""
-    taken = {loop.var.name for loop in loops_inside(function.body)}
+    taken = {loop.name for loop in loops_inside(function.body)}
     made: list[Var] = []
     for name in names:
         made.append(Var(unique(name, taken)))

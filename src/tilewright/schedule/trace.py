@@ -13,13 +13,14 @@ import ast
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tilewright.core.records import dataclass
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import unique
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ Value = LoopName | str | int | float | bool | None | tuple["Value", ...]
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One primitive with its arguments; `made` are the names of the loops it returned, None for anything else among
-    them, and `evidence` says why it was legal."""
+    """One primitive with its arguments; `made` are the names of what it returned, None for what is no loop, and nothing
+    where no loop is among it; `evidence` says why it was legal."""
 
     primitive: str
     arguments: tuple[Value, ...]
@@ -50,7 +51,7 @@ class TraceStep:
     def __str__(self) -> str:
         parts = [_python(a) for a in self.arguments] + [f"{k}={_python(v)}" for k, v in self.options.items()]
         call = f"s.{self.primitive}({', '.join(parts)})"
-        if not any(self.made):
+        if not self.made:
             return call
         names = ", ".join(name or "_" for name in self.made)
         return f"{names}{',' if self.several and len(self.made) == 1 else ''} = {call}"
@@ -73,9 +74,8 @@ class Trace:
         return "\n".join(line for step in self.steps for line in (str(step), *(f"    # {e}" for e in step.evidence)))
 
     def to_json(self) -> str:
-        """The trace as a JSON document."""
-        rows = [{k: v for k, v in asdict(s).items() if k != "evidence"} for s in self.steps]
-        return json.dumps({"format": FORMAT, "steps": rows}, indent=1)
+        """The trace as a JSON document: each step as it prints."""
+        return json.dumps({"format": FORMAT, "steps": list(map(str, self.steps))}, indent=1)
 
     @staticmethod
     def from_python(text: str) -> Trace:
@@ -92,8 +92,8 @@ class Trace:
             data = json.loads(text)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
                 raise ValueError(f"its format is not {FORMAT}")
-            return Trace(tuple(_step(row) for row in data["steps"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return Trace.from_python("\n".join(data["steps"]))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             what, fix = "this is no trace of a schedule", "save one with trace.to_json()"
             raise UserError(what, why=str(error), fix=fix) from None
 
@@ -104,19 +104,6 @@ def with_loops(value: Any, loop: Callable[[Any], Any]) -> Any:
     if isinstance(value, list | tuple):
         return tuple([with_loops(v, loop) for v in value])
     return value if isinstance(value, str | int | float | None) else loop(value)
-
-
-def _step(row: Any) -> TraceStep:
-    """A step of a JSON document."""
-
-    def read(value: Any) -> Any:
-        return with_loops(value, lambda found: LoopName(str(found["loop"])))
-
-    made = tuple(row["made"])
-    if not isinstance(row["primitive"], str) or not all(isinstance(m, str | None) for m in made):
-        raise ValueError("a step has no name, or made what has none")
-    options = {str(k): read(v) for k, v in row["options"].items()}
-    return TraceStep(row["primitive"], read(tuple(row["arguments"])), options, made, bool(row["several"]))
 
 
 def _statement(line: ast.stmt) -> TraceStep:

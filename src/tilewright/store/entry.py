@@ -21,9 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from ..report.errors import UserError
-
-ALIGNMENT = 64
-"""Every blob starts at a multiple of this many bytes: a cache line, and the widest vector."""
+from .pages import ALIGNMENT
 
 MAGIC = b"TWRIGHT\0"
 VERSION = 1
@@ -42,9 +40,12 @@ def pack(manifest: Mapping[str, Json], blobs: Mapping[str, bytes | memoryview]) 
     return b"".join(parts_of(manifest, blobs))
 
 
-def parts_of(manifest: Mapping[str, Json], blobs: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]:
+def parts_of(
+    manifest: Mapping[str, Json], blobs: Mapping[str, bytes | memoryview], first: int = 0
+) -> list[bytes | memoryview]:
     """The container of `manifest` and `blobs` (contiguous bytes), in their order, as parts that follow one another:
-    blobs are not copied. Equal arguments give equal bytes.
+    blobs are not copied. The first of them starts at byte `first`, if that is behind what comes before: there are
+    spaces at the end of the JSON text then. Equal arguments give equal bytes.
 
     Raises ValueError for a number that JSON cannot say, and TypeError for a value that is not `Json`.
     """
@@ -52,6 +53,7 @@ def parts_of(manifest: Mapping[str, Json], blobs: Mapping[str, bytes | memoryvie
     rows = [[name, view.nbytes] for name, view in views.items()]
     content = {"blobs": rows, "manifest": manifest}
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    text = text.ljust(first - _HEADER.size)
     at = _HEADER.size + len(text)
     parts: list[bytes | memoryview] = [text]
     for view in views.values():

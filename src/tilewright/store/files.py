@@ -121,20 +121,23 @@ def replace_file(place: Path, write: Callable[[BinaryIO], None], sources: Iterab
         raise UserError(f"cannot write {place}", why=_reason(error)) from None
 
 
-def write_aside(place: Path, prefix: str, write: Callable[[BinaryIO], None], lasting: bool = False) -> None:
-    """Writes a file that takes the name `place` when it is complete. Where the system has files without names, nothing
-    is left of one that never was, even when the process is killed; elsewhere a file `PREFIX.….part` may be. A `lasting`
-    file is on the disk before it takes the name, and others may read it. Raises OSError."""
+def write_aside(
+    place: Path, prefix: str, write: Callable[[BinaryIO], None], lasting: bool = False, file: BinaryIO | None = None
+) -> None:
+    """Writes a file that takes the name `place` when it is complete; an open `file` without a name, where one is given.
+    Where the system has files without names, nothing is left of one that never was, even when the process is killed;
+    elsewhere a file `PREFIX.….part` may be. A `lasting` file is on the disk before it takes the name, and others may
+    read it. Raises OSError."""
     part = place.parent / f"{prefix}.{os.urandom(4).hex()}.part"
     try:
-        with unnamed_file(place.parent) or _named(part) as file:
-            write(file)
-            file.flush()
+        with file or unnamed_file(place.parent) or _named(part) as written:
+            write(written)
+            written.flush()
             if lasting:
-                os.fsync(file.fileno())
-                os.fchmod(file.fileno(), 0o666 & ~_mask())
+                os.fsync(written.fileno())
+                os.fchmod(written.fileno(), 0o666 & ~_mask())
             if not part.exists():
-                _name(file, part)
+                _name(written, part)
         os.replace(part, place)
     except BaseException:
         with contextlib.suppress(OSError):

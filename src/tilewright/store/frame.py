@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from .checksum import Checksum, PendingChecksum
-from .pages import release
+from .pages import SpillMap, release, spilled
 
 MAGIC = b"TWENTRY\0"
 VERSION = 2
@@ -34,14 +34,22 @@ def frame(key: str, length: int, sum_: bytes) -> bytes:
     return _FRAME.pack(MAGIC, VERSION, 0, length, 0, bytes.fromhex(key), sum_)
 
 
-def write_framed(file: BinaryIO, key: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Writes the file of an entry whose payload is these parts in order, at the current position of `file`."""
+def write_framed(file: BinaryIO, key: str, parts: Iterable[bytes | memoryview], inside: SpillMap | None = None) -> None:
+    """Writes the file of an entry whose payload is these parts in order, at the current position of `file`. Where that
+    is the file of `inside`, parts that lie in it are in their place already."""
     start, length, total = file.tell(), 0, Checksum()
     file.write(bytes(FRAME_SIZE))
     for part in parts:
         total.update(part)
-        length += file.write(part)
+        found = None if inside is None else spilled(part)
+        if found is not None and found[0] is inside:
+            file.seek(memoryview(part).nbytes, os.SEEK_CUR)
+        else:
+            file.write(part)
+        length += memoryview(part).nbytes
         release(part)
+    if inside is not None:
+        file.truncate()
     file.seek(start)
     file.write(frame(key, length, total.digest()))
     file.seek(0, os.SEEK_END)

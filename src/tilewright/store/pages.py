@@ -3,6 +3,7 @@
     release(array)                          what was read of a mapped file need not stay in memory
     with store.spill(1 << 30) as spill:
         kept = spill.keep(array)            the same numbers, in a file without a name; `array` may be dropped
+    spilled(kept)                           where in which file; an entry that holds it there can be made of the file
 
     trim()                                  what was freed goes back to the system
 
@@ -16,11 +17,21 @@ import ctypes
 import mmap as memory_map
 import os
 import threading
+from collections.abc import Iterator
 from mmap import ACCESS_READ, PAGESIZE, mmap
 from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
+
+ALIGNMENT = 64
+"""Arrays in files start at a multiple of this many bytes: a cache line, and the widest vector."""
+
+SPILL_START = 1 << 18
+"""The bytes in front of spilled arrays. What an entry says of itself is shorter in all but the largest models."""
+
+_COPIED_BYTES = 1 << 20
+"""So many bytes of an array that lies otherwise are copied at a time: they stay in a cache on their way."""
 
 _DONTNEED: int | None = getattr(memory_map, "MADV_DONTNEED", None)
 """The advice; None on systems that take none."""
@@ -66,15 +77,31 @@ def _address(array: Array) -> int:
     return address
 
 
+class SpillMap(mmap):
+    """A file of spilled arrays in memory. It has its `file` until somebody takes it."""
+
+    file: BinaryIO | None = None
+
+    def __del__(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def take(self) -> BinaryIO | None:
+        """The file, for one who writes around the arrays in it and gives it a name; None from then on."""
+        file, self.file = self.file, None
+        return file
+
+
 class Spill:
-    """Room for arrays in a file, which is gone when the last of them is. Threads may keep arrays at the same time."""
+    """Room for arrays in a file, which is gone when the last of them is. Threads may keep arrays at the same time. In
+    front of the arrays there is room for what an entry of the store has there; they follow one another as there."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         """Raises OSError where the file cannot be so large."""
-        os.ftruncate(file.fileno(), size)
+        os.ftruncate(file.fileno(), SPILL_START + size)
         self._file = file
-        self._map = mmap(file.fileno(), size, access=ACCESS_READ)
-        self._end = 0
+        self._map = SpillMap(file.fileno(), SPILL_START + size, access=ACCESS_READ)
+        self._end = SPILL_START
         self._lock = threading.Lock()
 
     def __enter__(self) -> Spill:
@@ -83,27 +110,62 @@ class Spill:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """No more arrays are kept; those that are stay."""
-        self._file.close()
+        """No more arrays are kept; those that are stay, and the file with them."""
+        self._map.file = self._file
 
     def keep(self, array: Array) -> Array:
         """The array, read-only, in the file; the array itself where it has no room there."""
         size = array.nbytes
         with self._lock:
             start = self._end
-            if not size or not array.flags.c_contiguous or start + size > len(self._map):
+            if not size or start + size > len(self._map):
                 return array
             self._end += rounded(size)
         try:
-            _write(self._file.fileno(), array.reshape(-1).view(np.uint8).data, start)
+            at = start
+            for data in _parts(array):
+                _write(self._file.fileno(), data, at)
+                at += len(data)
         except OSError:  # the disk is full
             return array
         return np.frombuffer(self._map, array.dtype, array.size, start).reshape(array.shape)
 
 
 def rounded(size: int) -> int:
-    """A number of bytes with the rest of its last page: what an array takes in a spill."""
-    return -(-size // PAGESIZE) * PAGESIZE
+    """The bytes that an array of so many takes in a spill."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def spilled(data: object) -> tuple[SpillMap, int] | None:
+    """The file that an array, or a view of bytes, was kept in, and at what place; None for those that were not."""
+    mapped = _mapping(data)
+    if not isinstance(mapped, SpillMap):
+        return None
+    part = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)  # type: ignore[call-overload]
+    return mapped, _address(part) - _address(np.frombuffer(mapped, np.uint8))
+
+
+def _parts(array: Array) -> Iterator[memoryview]:
+    """The bytes of an array in row-major order. Those of a view that lies otherwise are copied, few at a time."""
+    if array.flags.c_contiguous:
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    copy = np.empty(max(_COPIED_BYTES, array.itemsize), np.uint8)
+    for part in _small(array, len(copy)):
+        held = copy[: part.nbytes]
+        held.view(array.dtype).reshape(part.shape)[...] = part
+        yield held.data
+
+
+def _small(array: Array, size: int) -> Iterator[Array]:
+    """The array in parts of at most `size` bytes, in row-major order."""
+    if array.nbytes <= size:
+        yield array
+        return
+    count = size * len(array) // array.nbytes
+    for start in range(0, len(array), max(count, 1)):
+        part = array[start : start + max(count, 1)]
+        yield from _small(part[0], size) if part.nbytes > size else (part,)
 
 
 def _write(file: int, data: memoryview, at: int) -> None:

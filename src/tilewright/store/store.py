@@ -19,7 +19,7 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -28,7 +28,7 @@ from ..report.errors import InternalError
 from .files import unnamed_file, write_aside
 from .frame import FRAME_SIZE, find_fault, write_framed
 from .keys import is_key
-from .pages import Spill
+from .pages import Spill, SpillMap, spilled
 
 DEFAULT_LIMIT = 2 << 30
 """Bytes that a store may hold unless told otherwise."""
@@ -195,17 +195,35 @@ class Store:
                 path.unlink(missing_ok=True)
         return sound
 
-    def _write(self, key: str, payload: Iterable[bytes | memoryview]) -> memoryview:
+    def _write(self, key: str, payload: Sequence[bytes | memoryview]) -> memoryview:
         assert self.path is not None
         written: list[memoryview] = []
+        inside = self._spilled_in_place(payload)
 
         def write(file: BinaryIO) -> None:
-            write_framed(file, key, payload)
+            write_framed(file, key, payload, inside)
             file.flush()
             written.append(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[FRAME_SIZE:])
 
-        write_aside(self.path / f"{key}.entry", key, write)
+        write_aside(self.path / f"{key}.entry", key, write, file=None if inside is None else inside.take())
         return written[0]
+
+    def _spilled_in_place(self, payload: Sequence[bytes | memoryview]) -> SpillMap | None:
+        """The file of spilled arrays that can become the entry of a payload: it lies in this folder, and all parts that
+        are in it are where the entry has them."""
+        at, found = FRAME_SIZE, dict[SpillMap, bool]()
+        for part in payload:
+            place = spilled(part)
+            if place is not None:
+                found[place[0]] = found.get(place[0], True) and place[1] == at
+            at += memoryview(part).nbytes
+        fits = [mapped for mapped, in_place in found.items() if in_place and mapped.file is not None]
+        return next((m for m in fits if self._is_here(m)), None)
+
+    def _is_here(self, mapped: SpillMap) -> bool:
+        """Whether a file may take a name in the folder."""
+        assert self.path is not None
+        return mapped.file is not None and os.fstat(mapped.file.fileno()).st_dev == self.path.stat().st_dev
 
     def _evict(self, budget: int, spare: str) -> None:
         """Drop the least recently used entries until all but `spare` take at most `budget` bytes."""

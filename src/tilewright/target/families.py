@@ -20,8 +20,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
+
+from tilewright.core.records import dataclass
 
 from ..expr import dtypes
 from .core import Core, Rates, rounded

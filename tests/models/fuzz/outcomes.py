@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,12 +9,11 @@ from onnx import NodeProto
 
 import tilewright as tw
 from fuzz import control, movement, pointwise, products, quantized, reductions, resizing  # noqa: F401
-from fuzz.drawing import GROUP, Model, draw, free_names, put_together
+from fuzz.drawing import Model, draw, free_names, put_together
 from fuzz.judging import wrong_results
 from fuzz.recipes import RECIPES
+from fuzz.refusals import is_limit
 from tilewright.report.errors import RuntimeFault, UserError
-
-DYNAMIC_ONE = r"(sizes of .* differ: (1 and |.* and 1\b)|do not broadcast: (1 and |.* and 1\b))"
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,9 @@ def drawn(seed: int) -> Model:
     return draw(seed, RECIPES)
 
 
-def of_group(group: int) -> list[Outcome]:
-    """What comes of the models of a group, compiled as one; each by itself where that is not right."""
-    return of_models([drawn(seed) for seed in range(group * GROUP, (group + 1) * GROUP)])
-
-
 def of_models(models: Sequence[Model]) -> list[Outcome]:
-    """What comes of models that share a version of the operator set."""
+    """What comes of models that share a version of the operator set, compiled as one; of each by itself where that is
+    not right."""
     kind, text = outcome(models)
     if kind == "right":
         return [Outcome(m.seed, kind, "", tuple(m.operators)) for m in models]
@@ -62,16 +56,10 @@ def outcome(models: Sequence[Model]) -> tuple[str, str]:
             if wrong:
                 return "defect", wrong
     except (RuntimeFault, UserError) as error:
-        return ("refused" if is_limit(error) else "defect"), str(error)
+        return ("refused" if is_limit(models, error) else "defect"), str(error)
     except Exception as error:
         return "defect", f"{type(error).__name__}: {error}"
     return "right", ""
-
-
-def is_limit(error: Exception) -> bool:
-    """Whether an error says that something is not supported, or that a dynamic size is 1 where another one is meant:
-    documented limits, no faults of the model."""
-    return "not supported" in str(error) or bool(re.search(DYNAMIC_ONE, str(error)))
 
 
 def reduced(model: Model) -> tuple[Model, tuple[str, str]]:

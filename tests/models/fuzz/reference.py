@@ -60,12 +60,32 @@ def is_cropped(node: NodeProto, x: list[Array], opset: int) -> bool:
     return attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize" and len(node.input) == 3
 
 
+def has_odd_zero_point(node: NodeProto, x: list[Array], opset: int) -> bool:
+    return bool((x[7] % 2 != 0).any())
+
+
+def is_of_integers(node: NodeProto, x: list[Array], opset: int) -> bool:
+    return x[0].dtype.kind in "iu" and attribute(node, "mode", b"nearest") != b"nearest"
+
+
+def is_cropped_to_elements(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether a region begins or ends within the tensor, so that rounding decides which samples are in it."""
+    cropped = attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
+    return cropped and not np.isin(x[1], (0, 1)).all()
+
+
 WRONG: dict[str, list[Wrong]] = {
     "AveragePool": [
         Wrong(is_same_and_dilated, "auto_pad counts dilations in; the evaluator and ONNX Runtime leave them out", False)
     ],
     "BatchNormalization": [
         Wrong(lambda node, x, opset: opset < 14, "the evaluator takes means and variances as training would leave them")
+    ],
+    "ConvTranspose": [
+        Wrong(
+            lambda node, x, opset: len(x) > 2 and attribute(node, "group", 1) > 1,
+            "every channel has its bias; the evaluator adds those of the first group to all groups",
+        )
     ],
     "GridSample": [Wrong(is_f64, "the evaluator places samples in single precision", False)],
     "MaxPool": [
@@ -74,9 +94,20 @@ WRONG: dict[str, list[Wrong]] = {
             lambda node, x, opset: has(node, "pads"),
             "pads are all starts, then all ends; the evaluator takes them as pairs of a start and an end",
         ),
+        Wrong(
+            lambda node, x, opset: len(node.output) > 1 and bool(attribute(node, "ceil_mode", 0)),
+            "indices are places in the tensor; the evaluator gives others",
+        ),
     ],
     "Erf": [Wrong(is_f64, "the evaluator computes it in single precision")],
-    "Gelu": [Wrong(is_f64, "the evaluator has its constants in single precision")],
+    "Gelu": [
+        Wrong(is_f64, "the evaluator has its constants in single precision"),
+        Wrong(
+            lambda node, x, opset: is_f64(node, x, opset) and attribute(node, "approximate", b"none") == b"tanh",
+            "ONNX Runtime has these constants in single precision, too",
+            False,
+        ),
+    ],
     "GlobalMaxPool": [
         Wrong(
             lambda node, x, opset: x[0].ndim != 4,
@@ -105,7 +136,17 @@ WRONG: dict[str, list[Wrong]] = {
             "the L1 norm sums magnitudes; the evaluator sums the elements",
         )
     ],
+    "LpPool": [
+        Wrong(
+            lambda node, x, opset: bool(attribute(node, "ceil_mode", 0)),
+            "windows that reach beyond the padding have fewer elements; the evaluator takes their mean for that of all",
+        )
+    ],
+    "QLinearConv": [Wrong(has_odd_zero_point, "the evaluator adds the zero point before it rounds halves to even")],
+    "QLinearMatMul": [Wrong(has_odd_zero_point, "as for QLinearConv")],
     "Resize": [
+        Wrong(is_of_integers, "ONNX does not say how integers are rounded; ONNX Runtime truncates most of them", False),
+        Wrong(is_cropped_to_elements, "rounding decides what is inside of the region", False),
         Wrong(is_f64, "coordinates may be in single precision, as those of ONNX Runtime, or in double", False),
         Wrong(is_cropped, "sizes by scales are of the region; the evaluator and ONNX Runtime take the whole", False),
     ],

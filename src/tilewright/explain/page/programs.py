@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.codegen.assemble import assembly
-from tilewright.codegen.module import generate_unit
+from tilewright.codegen.module import generate_unit, module_of
 from tilewright.codegen.units import units_of
 from tilewright.graph.nodes import GraphFunction
 from tilewright.loops.nodes import Function
@@ -51,7 +51,7 @@ def kernel_programs(
 
 def _legal(unit: tuple[Function, ...], target: Target) -> tuple[Level, ...]:
     """The levels after the last pass."""
-    llvm = generate_unit(unit, target).text(target)
+    llvm = module_of([generate_unit(unit, target)], target)
     return (
         Level("legal", "after the last pass: nothing left to decide", "\n\n".join(map(str, unit))),
         Level("llvm", "what is printed of it for LLVM", llvm),

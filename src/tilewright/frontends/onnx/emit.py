@@ -24,6 +24,9 @@ class Model(Protocol):
     draws: int
     """How many nodes drew random numbers so far."""
 
+    copies: int
+    """How often what is being read is read: the product of the steps of unrolled loops around it."""
+
     patterns: dict[tuple[object, ...], Changing]
     """What readings of loops told of the sizes of their states: nested ones are read once for each around them."""
 
@@ -89,14 +92,16 @@ class OnnxEmit(Emit):
         return step if self.step is None else self.op("random_bits", step, self.step)
 
     @contextmanager
-    def repeated(self, step: int, draws: int) -> Iterator[None]:
-        """Inside, what is read is this step of a loop that is unrolled, before which there were so many `draws`."""
-        before, self.model.draws = self.step, draws
+    def repeated(self, step: int, steps: int, draws: int) -> Iterator[None]:
+        """Inside, what is read is this step of a loop of so many that is unrolled, before which there were so many
+        `draws`."""
+        before, copies = self.step, self.model.copies
+        self.model.draws, self.model.copies = draws, copies * max(steps, 1)
         self.step = self.within_step(self.of_array(np.array(step, np.uint64), "step"))
         try:
             yield
         finally:
-            self.step = before
+            self.step, self.model.copies = before, copies
 
     @contextmanager
     def node(self, source: str, opset: int, wanted: tuple[bool, ...]) -> Iterator[None]:

@@ -84,6 +84,7 @@ class Importer:
     def __init__(self, file: ModelFile, seed: int | str = 0) -> None:
         self.file = file
         self.draws = 0
+        self.copies = 1
         self.patterns: dict[tuple[object, ...], Changing] = {}
         self._seed = seed
         self.graph = GraphBuilder("main")

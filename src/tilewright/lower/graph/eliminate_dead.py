@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tilewright.expr.nodes import Var
 from tilewright.graph.attributes import expressions_in
+from tilewright.graph.constants import held
 from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Constant, Require, Size, bodies_of
@@ -62,4 +63,4 @@ def _without_constants(module: Module) -> Module:
         named.update(node.attrs.name for node in function.nodes if isinstance(node.attrs, Constant))
     if named.issuperset(module.constants):
         return module
-    return module.with_constants({name: array for name, array in module.constants.items() if name in named})
+    return module.with_constants({name: array for name, array in held(module.constants).items() if name in named})

@@ -19,6 +19,7 @@ from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Var, const
 from tilewright.graph.attributes import expressions_in
+from tilewright.graph.constants import Held, read
 from tilewright.graph.edit import Array, Edit, over_graphs
 from tilewright.graph.evaluate import check_count, check_result
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
@@ -36,7 +37,7 @@ def fold_constants(module: Module, limit: int = SMALL) -> Module:
 
 def _fold(module: Module, function: GraphFunction, limit: int) -> Module:
     edit = Edit(module, function)
-    known: dict[Value, Array] = {}
+    known: dict[Value, Held] = {}
     first: dict[tuple[Op, tuple[Value, ...], object], tuple[Value, ...]] = {}
     for node in function.nodes:
         key = node.op, edit.inputs(node), node.attrs
@@ -56,19 +57,19 @@ def _fold(module: Module, function: GraphFunction, limit: int) -> Module:
     return edit.finish()
 
 
-def _note(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> None:
+def _note(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> None:
     """Remembers the values of nodes that are known as they stand: constants, and small tensors without inputs."""
     if len(node.outputs) != 1:
         return
     (value,) = node.outputs
-    array = edit.array(value)
+    array = edit.held(value)
     if array is not None:
         known[value] = array
     elif not node.inputs and node.op.pattern is not Pattern.SHAPE and _elements(node) <= limit and _is_static(node):
         known[value] = _results(node, ())[0]
 
 
-def _compute(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> tuple[Array, ...] | None:
+def _compute(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> tuple[Array, ...] | None:
     """The results of a node whose inputs are all known, when they are not too large and can be computed."""
     inputs = edit.inputs(node)
     if not inputs and node.op.name != "index_values":
@@ -79,7 +80,7 @@ def _compute(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> t
         return None
     try:
         with np.errstate(all="ignore"):
-            results = _results(node, tuple([known[v] for v in inputs]))
+            results = _results(node, tuple([read(known[v]) for v in inputs]))
     except RuntimeFault:
         return None
     return tuple([np.ascontiguousarray(r).reshape(r.shape) for r in results])
@@ -108,8 +109,8 @@ def _elements(node: Node) -> float:
 
 
 def _module_elements(edit: Edit, value: Value) -> int:
-    array = edit.array(value)
-    return 0 if array is None else int(array.size)
+    array = edit.held(value)
+    return 0 if array is None else math.prod(array.shape)
 
 
 def _constant(edit: Edit, old: Value, array: Array) -> Value:

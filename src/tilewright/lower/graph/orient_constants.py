@@ -41,7 +41,7 @@ def _oriented(edit: Edit, node: Node) -> Node | None:
     spec = parse(attrs.spec)
     inputs = list(edit.inputs(node))
     for n, value in enumerate(inputs):
-        perm = None if edit.array(value) is None else _permutation(spec, n)
+        perm = None if edit.held(value) is None else _permutation(spec, n)
         if perm is None:
             continue
         oriented = _with_operand(spec, n, tuple([spec.operands[n][p] for p in perm]))

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Const, const
+from tilewright.graph.constants import read
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Constant
@@ -83,7 +84,7 @@ class Simplifier(Edit):
             return None
         name = node.attrs.name
         if name not in self._uniform:
-            self._uniform[name] = only_element(self.constants[name])
+            self._uniform[name] = only_element(read(self.constants[name]))
         return self._uniform[name]
 
 

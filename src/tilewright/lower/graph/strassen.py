@@ -16,23 +16,25 @@ results of the row that its row is paired with: 0 and 1, 2 and 3, and so on.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
+from tilewright.graph.constants import Pending, held
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.ops.accuracy import PRODUCT_ERROR
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
-from tilewright.ops.strassen import DERIVED, PARTS, transform_factor
+from tilewright.ops.strassen import DERIVED, PARTS, STORED, half_shape, transform_factor
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.rewrite.strassen import error_bound, half_columns, keeps_all, pays
 from tilewright.report import settings
 from tilewright.store.pages import release
 from tilewright.target import Target
+from tilewright.types.room import Room
 
 Array = np.ndarray[Any, Any]
 
@@ -42,7 +44,7 @@ def strassen(module: Module, target: Target, halves: bool = False) -> Module:
     (factors may be rounded to bf16): the sums would amplify the rounding errors too much."""
     if not settings.STRASSEN.read() or halves:
         return module
-    stored = sum(array.nbytes for array in module.constants.values())
+    stored = sum(array.nbytes for array in held(module.constants).values())
     return over_graphs(module, lambda m, f: _rewrite(m, f, target, keeps_all(stored, target)))
 
 
@@ -87,10 +89,18 @@ def find_product(edit: Edit, node: Node) -> Product | None:
     if len(types) != 3 or any(t.dtype is not dtypes.f32 or not t.static_shape() or t.rank < 2 for t in types):
         return None
     x, w = edit.inputs(node)
-    array, order = edit.array(w), _order(parse(attrs.spec))
+    order = _order(parse(attrs.spec))
+    array = None if order is None else edit.array(w)
     if array is None or order is None:
         return None
     return Product(node, x, w, array, order)
+
+
+def _transformed(found: Product, half: int, room: Room) -> Array:
+    """The sums of the blocks of a product's factor that are stored. The factor's pages are not needed afterwards."""
+    made = transform_factor(found.factor, half, room)
+    release(found.array)
+    return made
 
 
 def _order(spec: Spec) -> tuple[int, int] | None:
@@ -137,16 +147,20 @@ class _Products(Edit):
         """The second factors of the products, as many as PARTS says."""
         key = found.constant, found.order
         if key not in self._factors:
-            u = transform_factor(found.factor, half_columns(found.sums.columns, self._target))
-            accurate = error_bound(found.factor, u) <= PRODUCT_ERROR
-            self._factors[key] = self._constants(u) if accurate else None
+            half = half_columns(found.sums.columns, self._target)
+            accurate = error_bound(found.factor, half) <= PRODUCT_ERROR
+            self._factors[key] = self._constants(found, half) if accurate else None
             release(found.array)
         return self._factors[key]
 
-    def _constants(self, u: Array) -> tuple[Value, ...]:
-        factors = self.constant(u, "factors")
+    def _constants(self, found: Product, half: int) -> tuple[Value, ...]:
         if self._stored:
-            return factors, self.constant(u[:DERIVED] - u[DERIVED:], "differences")
+            u = transform_factor(found.factor, half)
+            return self.constant(u, "factors"), self.constant(u[:DERIVED] - u[DERIVED:], "differences")
+        shape = (STORED, *half_shape(found.factor, half))
+        factors = self.constant(
+            Pending(found.array.dtype, shape, lambda room: _transformed(found, half, room)), "factors"
+        )
         return factors, self._op("sub", self._slice(factors, 0, DERIVED), self._slice(factors, DERIVED, 1))
 
     def _slice(self, value: Value, first: int, count: int) -> Value:

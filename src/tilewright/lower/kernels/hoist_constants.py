@@ -14,13 +14,14 @@ Constants that nobody reads any more leave the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Var
+from tilewright.graph.constants import Held, held
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant
@@ -30,7 +31,7 @@ from tilewright.loops.same import same
 from tilewright.types.scopes import Scope
 
 Array = np.ndarray[Any, Any]
-Task = tuple[Function, tuple[Array, ...]]
+Task = tuple[Function, tuple[Held, ...]]
 Run = Callable[[Sequence[Task]], Sequence[tuple[Array, ...]]]
 """Runs functions on the arrays for their inputs; returns the arrays of their outputs."""
 
@@ -150,6 +151,7 @@ Key = tuple[int, tuple[str, ...]]
 def _rewritten(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
     """The module with the calls of hoisted kernels reading what their heads computed."""
     tasks: dict[Key, Task] = {}
+    constants = held(module.constants)
     keys: dict[Node, tuple[Key, ...]] = {}
     numbers = _numbered([head.function for found in hoisted.values() for head in found.heads])
     for graph in _graphs(module):
@@ -160,7 +162,7 @@ def _rewritten(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
                 for head in hoisted[node.attrs.callee].heads:
                     names = tuple(_name(made_by[node.inputs[n]]) for n in head.used)
                     needed.append((numbers[head.function], names))
-                    tasks.setdefault(needed[-1], (head.function, tuple(module.constants[name] for name in names)))
+                    tasks.setdefault(needed[-1], (head.function, tuple([constants[name] for name in names])))
                 keys[node] = tuple(needed)
     results = dict(zip(tasks, zip(tasks.values(), run(list(tasks.values())), strict=True), strict=True))
     made = over_graphs(module, lambda m, f: _with_results(m, f, hoisted, keys, results))
@@ -226,4 +228,4 @@ def _without_unused(module: Module) -> Module:
         nodes = tuple(n for n in graph.nodes if not isinstance(n.attrs, Constant) or n.outputs[0] in read)
         names.update(n.attrs.name for n in nodes if isinstance(n.attrs, Constant))
         module = module.with_function(graph.replace(nodes=nodes))
-    return module.with_constants({name: array for name, array in module.constants.items() if name in names})
+    return module.with_constants({name: array for name, array in held(module.constants).items() if name in names})

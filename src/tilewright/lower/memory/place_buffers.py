@@ -10,7 +10,8 @@ reach the bound in a few moves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from tilewright.core.records import dataclass
 
 MOST_PLACED = 6_000
 """How many buffers the search places for each order that it begins with, a limit of its time: large programs get fewer

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.analysis.cost import count_flops, total_of
 from tilewright.analysis.sizes import Sizes, sizes_of_call
+from tilewright.core.records import dataclass
 from tilewright.expr.build import minimum
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Value

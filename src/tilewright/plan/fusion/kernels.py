@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from functools import cache
 
+from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern

@@ -7,9 +7,10 @@ choice, too. Which one is best is a matter of price (plan/gemm/price.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from tilewright.core.records import dataclass
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import (
     Dot,

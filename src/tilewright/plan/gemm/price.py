@@ -8,10 +8,10 @@ cache (`Cache.room`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from tilewright.analysis.sizes import USUAL
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
@@ -25,7 +25,8 @@ CONSTANTS = 32
 
 @lru_cache(maxsize=1 << 13)
 def seconds(choice: Choice, size: Size, target: Target) -> float:
-    """Seconds of one core for all batches. A dynamic number of rows is priced as many, a usual number and one."""
+    """Seconds of one core for all batches. Dynamic rows and columns are priced as many and as a usual number, dynamic
+    rows as one, too."""
     found = _seconds(choice, size.taken(choice.dot), target)
     if choice.dot is None or not choice.pack_broadcast:
         return found
@@ -35,18 +36,23 @@ def seconds(choice: Choice, size: Size, target: Target) -> float:
 
 
 def _seconds(choice: Choice, size: Size, target: Target) -> float:
-    if size.any_columns:  # vectors beyond the last column are not known, and computed
-        size = replace(size, columns=size.panels(choice.tile) * choice.tile.columns)
     if not size.rows and choice.dot is None:
         return size.batch * _one_row(choice, size, target) / target.core.hertz
-    each = _rows(choice, size, target)
+    each = of_sizes(lambda numbers: _rows(choice, numbers, target), size)
     if size.any_rows:
-        usual = _rows(choice, replace(size, rows=USUAL), target) * size.rows / USUAL
         single = cycles(size.tile_sums(1, size.terms, target), choice.tile, target)
         most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
-        each = (each + usual) / 2 * (1 + (MARGIN - 1) * single / most)
+        each *= 1 + (MARGIN - 1) * single / most
     return size.batch * each / target.core.hertz
+
+
+def of_sizes(price: Callable[[Size], float], size: Size) -> float:
+    """A price of all results: where rows or columns are dynamic, the mean of what a result takes among many and among
+    as many as are usual."""
+    many, usual = price(size), size.usually
+    results = size.rows * size.columns, usual.rows * usual.columns
+    return many if usual == size else (many + price(usual) * max(results[0], 1) / max(results[1], 1)) / 2
 
 
 def _one_row(choice: Choice, size: Size, target: Target) -> float:
@@ -60,7 +66,10 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
 
 
 def _rows(choice: Choice, size: Size, target: Target) -> float:
-    """Cycles of one product of rows: those of its blocks of terms and of rows."""
+    """Cycles of one product of rows: those of its blocks of terms and of rows. Vectors beyond the last one of a dynamic
+    number of columns are computed, too."""
+    if size.any_columns:
+        size = replace(size, columns=size.panels(choice.tile) * choice.tile.columns)
     tile, vector = choice.tile, size.vector
     blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1
     terms = -(-size.terms // blocks)

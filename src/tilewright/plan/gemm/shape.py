@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from tilewright.analysis.sizes import LARGE, Sizes, known
+from tilewright.analysis.sizes import USUAL, Sizes, known
+from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr, Mod, Var, const
+from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Store
@@ -49,6 +49,7 @@ class Size:
     rows            of the result that read the same panel; 0 where there is no such axis
     batch, own      how many products there are, and how many of them have a constant of their own along the lanes
     any_rows        whether rows, or columns, are dynamic
+    usual           rows and columns as they usually are: of dynamic ones, what `Sizes` assumes, and no more than USUAL
     parts           tensors that vectors are the difference of, at most: kernels whose batches have constants of their
                     own are priced like those beside them that take differences, so that all read the same panels
     axes            reduce axes
@@ -74,12 +75,8 @@ class Size:
     sums: DType
     summed: int
     even: int
+    usual: tuple[int, int]
     dot: Dot | None = None
-
-    @property
-    def results(self) -> int:
-        """How many sums there are."""
-        return self.batch * max(self.rows, 1) * self.columns
 
     @property
     def bits(self) -> int:
@@ -105,17 +102,12 @@ class Size:
         return -(-self.rows // tile.rows)
 
     @property
-    def turned(self) -> Size:
-        """The numbers of the same contraction with its rows along the lanes."""
-        return replace(
-            self,
-            rows=self.columns,
-            columns=self.rows,
-            any_rows=self.any_columns,
-            any_columns=self.any_rows,
-            vector=self.element,
-            element=self.vector,
-        )
+    def usually(self) -> Size:
+        """The numbers with as many rows and columns as are usual, where these are dynamic."""
+        (rows, columns), (element, vector) = self.usual, (self.element, self.vector)
+        element = replace(element, whole=element.whole * max(rows, 1) // max(self.rows, 1))
+        vector = replace(vector, whole=vector.whole * columns // self.columns)
+        return replace(self, rows=rows, columns=columns, element=element, vector=vector)
 
     def taken(self, dot: Dot | None) -> Size:
         """The numbers of the same contraction where products are added up so."""
@@ -159,19 +151,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A kernel whose work is one contraction. Where its rows are a constant and its columns dynamic, few or many,
-    `cases` are the numbers for symbols of usual and of large sizes."""
+    """A kernel whose work is one contraction."""
 
     found: Contraction
     size: Size
-    cases: tuple[Size, ...] = ()
-
-    def seconds(self, price: Callable[[Size], float]) -> float:
-        """What a price says of the numbers; where there are cases, the mean for a result, times those of the first."""
-        if not self.cases:
-            return price(self.size)
-        each = [price(size) / size.results for size in self.cases]
-        return sum(each) / len(each) * self.cases[0].results
 
 
 def recognise(facts: Facts) -> Product | None:
@@ -190,36 +173,38 @@ def recognise(facts: Facts) -> Product | None:
         points = tuple(a.var for a in block.axes)
         if any(ld.buffer is found.out and ld.indices != points for ld in loads(block)):
             return None
-    size = measure(found)
-    if not (size.rows and size.any_columns and size.constant_rows):
-        return Product(found, size)
-    symbols = frozenset[Var]().union(*(e.variables for e in found.extents))
-    cases = (Sizes(), Sizes(dict.fromkeys(symbols, LARGE)))
-    return Product(found, size, tuple(measure(found, each.extent) for each in cases))
+    return Product(found, measure(found))
 
 
-def measure(found: Contraction, known: Callable[[Expr], int] = known) -> Size:
-    """A contraction in numbers, with extents as they are `known`."""
+def measure(found: Contraction) -> Size:
+    """A contraction in numbers."""
     extents = [known(e) for e in found.extents]
     axes = found.block.axes
     moving = [n for n in found.batch if found.broadcast.moves(axes[n].var) and extents[n] > 1]
     return Size(
         rows=extents[found.rows] if found.rows is not None else 0,
         columns=extents[found.columns],
-        terms=math.prod(max(extents[n], 1) for n in found.reduce),
+        terms=found.depth,
         batch=math.prod(extents[n] for n in found.batch),
         own=math.prod(extents[n] for n in found.own_batches),
         any_rows=found.rows is not None and not isinstance(found.extents[found.rows], Const),
         any_columns=not isinstance(found.extents[found.columns], Const),
         parts=2 if found.own_batches else 1,
         axes=len(found.reduce),
-        vector=_lies(found, found.vector, found.columns, extents, known),
-        element=_lies(found, found.broadcast, found.rows, extents, known),
+        vector=_lies(found, found.vector, found.columns, extents),
+        element=_lies(found, found.broadcast, found.rows, extents),
         batched_elements=bool(moving),
         sums=found.out.dtype,
         summed=0 if found.summed is None else extents[found.summed],
         even=1 if found.summed is None else _even(found.extents[found.summed]),
+        usual=(_usual(found, found.rows), _usual(found, found.columns)),
     )
+
+
+def _usual(found: Contraction, axis: int | None) -> int:
+    """The extent of an axis, as it usually is where it is dynamic; 0 where there is no such axis."""
+    extent = const(0) if axis is None else found.extents[axis]
+    return known(extent) if isinstance(extent, Const) else min(Sizes().extent(extent), USUAL)
 
 
 def _even(extent: Expr) -> int:
@@ -228,9 +213,7 @@ def _even(extent: Expr) -> int:
     return next((by for by, e in rest.items() if isinstance(e, Const) and e.value == 0), 1)
 
 
-def _lies(
-    found: Contraction, operand: Operand, axis: int | None, extents: list[int], known: Callable[[Expr], int]
-) -> Lies:
+def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[int]) -> Lies:
     size = operand.buffer.dtype.bytes
     own = extents[axis] if axis is not None else 1
     held = math.prod(known(e) for e in operand.buffer.shape)
@@ -240,7 +223,7 @@ def _lies(
         plain=operand.is_plain(),
         bytes=size,
         apart=known(operand.buffer.shape[operand.last]) * size,
-        whole=min(own * math.prod(max(extents[n], 1) for n in found.reduce), held) * size,
+        whole=min(own * found.depth, held) * size,
         step=step,
         dtype=operand.buffer.dtype,
         side_by_side=found.summed is not None and operand.load.indices[-1] is found.block.axes[found.summed].var,

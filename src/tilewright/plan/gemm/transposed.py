@@ -8,7 +8,8 @@
       y[o, p] = f(s[p, o])                                       the epilogue, transposed back
 
 49 columns fill six vectors and one lane of a seventh; as rows of tiles they waste nothing. The operand that lies along
-the lanes is a constant, so it is packed beforehand.
+the lanes is a constant, so it is packed beforehand. Of a dynamic number of positions, rows and columns of an image are
+one axis, and a few tiles are held on the stack, as many as fill vectors.
 
 Convolutions of narrow numbers run so, too: an instruction adds several channels of the input to each lane. Those of a
 point lie next to each other and meet all lanes, so windows may move by any number of elements, and no row needs room
@@ -18,17 +19,18 @@ for whole vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.analysis.sizes import known
+from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.price import where
+from tilewright.plan.gemm.price import of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
@@ -60,7 +62,8 @@ class TransposedChoice:
     use, `prefetch` elements (a line of a cache) at a time, or not at all (0). `terms` of a tile are written out, or
     more, as many as divide the kernel of a window. What a call packs is copied in vectors of so many lanes under a
     mask (`masked`), or (0) of a tile's rows. With a `dot`, the next panel of the constant is prefetched while tiles use
-    one, and the channels that it takes lie next to each other."""
+    one, and the channels that it takes lie next to each other. Of a dynamic number of rows, the results of `held` tiles
+    are transposed at a time; 0 for those of all rows."""
 
     tile: RegisterTile
     prefetch: int
@@ -73,7 +76,7 @@ class TransposedChoice:
 
 class TransposedContractions(Template[Product, TransposedChoice]):
     """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
-    constant, the same for all batches, and their number is known."""
+    constant, the same for all batches."""
 
     name = "transposed"
     choice = TransposedChoice
@@ -83,15 +86,27 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         kernel = recognise(facts)
         if kernel is None or min(kernel.size.rows, kernel.size.columns) < 2:
             return None
-        if kernel.size.batched_elements or kernel.size.any_rows or not kernel.size.constant_rows:
+        found, size = kernel.found, kernel.size
+        if size.batched_elements or size.any_rows or not size.constant_rows:
             return None
-        if kernel.size.any_columns:
+        if size.any_columns:
             kernel = recognise(Facts(self.begin(facts).func))
-        if kernel is None or (outputs := kernel.found.rows) is None:
-            return None
-        found = kernel.found
-        turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=outputs, rows=found.columns)
-        return Product(turned, kernel.size.turned, tuple(size.turned for size in kernel.cases))
+            if kernel is None:
+                return None
+            found, size = kernel.found, replace(kernel.size, batch=size.batch)  # as many results as it had
+        assert found.rows is not None
+        turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns)
+        numbers = replace(
+            size,
+            rows=size.columns,
+            columns=size.rows,
+            any_rows=size.any_columns,
+            any_columns=False,
+            usual=size.usual[::-1],
+            vector=size.element,
+            element=size.vector,
+        )
+        return Product(turned, numbers)
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
         """Every register tile whose panel stays in the second cache, where columns fill a vector."""
@@ -110,14 +125,12 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
             yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
         dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
-        if size.any_rows:
-            return
-        if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0:
+        if dot is not None and dot.depth > 1 and size.even % dot.depth == 0 and not (size.any_rows or not size.summed):
             if size.columns >= dot.lanes and size.element.dtype.name == dot.element:
                 yield from _of_dot(size.taken(dot), target)
 
     def price(self, choice: TransposedChoice, shape: Product, target: Target) -> float:
-        return shape.seconds(lambda size: seconds(choice, size, target))
+        return seconds(choice, shape.size, target)
 
     def begin(self, facts: Facts) -> Schedule:
         s, found = facts.begin_inlined(), facts.contraction
@@ -127,6 +140,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
 
     def apply(self, s: Schedule, shape: Product, choice: TransposedChoice) -> Schedule:
         found = shape.found
+        assert found.rows is not None
         dot, tile = found.block.name, choice.tile
         results, sums = results_apart(s, found)
         write, tile_sums = sums_apart(s, dot)
@@ -186,6 +200,11 @@ def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
 @lru_cache(maxsize=1 << 12)
 def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     """Seconds of one core for all batches: the tiles, what is transposed back, what a call packs."""
+    return size.batch * of_sizes(lambda numbers: _cycles(choice, numbers, target), size) / target.core.hertz
+
+
+def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
+    """Cycles of one batch."""
     tile, taken = choice.tile, size.taken(choice.dot)
     whole = -(-size.columns // tile.columns) * tile.columns
     panel, image = tile.columns * taken.terms * taken.vector.bytes, taken.element.whole
@@ -193,7 +212,7 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     if choice.dot is not None:
         across = (target.caches[0].line - taken.element.bytes) / tile.rows
     rows = size.rows
-    if choice.held:  # tiles beyond the end, and lanes
+    if choice.held:  # tiles beyond the end
         rows = -(-rows // (tile.rows * choice.held)) * tile.rows * choice.held
     sums = taken.tile_sums(
         rows,
@@ -214,8 +233,7 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
     source = where(size.vector, constant, target)
-    found = max(found, constant * byte_cycles(source, target) / size.batch)
-    return size.batch * found / target.core.hertz
+    return max(found, constant * byte_cycles(source, target) / size.batch)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

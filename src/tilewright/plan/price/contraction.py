@@ -20,9 +20,10 @@ van de Geijn, 2008) for the shape of the argument.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import Const
@@ -300,14 +301,34 @@ def choose_dot(element: DType, vector: DType, sums: DType, target: Target) -> Do
 
 def dot_of(maps: IndexMaps, first: DType, second: DType, sums: DType, target: Target) -> Dot | None:
     """How an instruction adds up the products of a contraction's factors of these two types, either of them along the
-    lanes; None where none does, or where there are fewer terms than it takes: of the last reduced axis that indexes a
-    dimension of each factor by itself."""
+    lanes; None where none does, or where there are fewer terms than it takes."""
+    summed = summed_axis(maps)
+    return None if summed is None else _first_dot(first, second, sums, target, summed[1])
+
+
+def summed_axis(maps: IndexMaps) -> tuple[str, int] | None:
+    """The axis of which an instruction takes several terms, and its extent: the last reduced one that indexes a
+    dimension of each of two factors by itself."""
     alone = [{index.axis for index in operand} for operand in maps.spec.operands]
-    summed = [maps.extent(a) for a in maps.spec.reduce if all(a in own for own in alone)]
-    if len(alone) != 2 or not summed or not isinstance(summed[-1], Const):
-        return None
+    summed = [a for a in maps.spec.reduce if all(a in own for own in alone)]
+    extent = maps.extent(summed[-1]) if len(alone) == 2 and summed else None
+    return (summed[-1], int(extent.value)) if isinstance(extent, Const) else None
+
+
+def _first_dot(first: DType, second: DType, sums: DType, target: Target, terms: int | None) -> Dot | None:
     found = (choose_dot(*pair, sums, target) for pair in ((first, second), (second, first)))
-    return next((d for d in found if d is not None and d.instruction and d.depth <= summed[-1].value), None)
+    return next((d for d in found if d is not None and d.instruction and (terms is None or d.depth <= terms)), None)
+
+
+def lacking_terms(maps: IndexMaps, first: DType, second: DType, sums: DType, target: Target) -> int | None:
+    """How many zeros the summed axis needs so that an instruction has terms enough; None where none adds up such
+    products, or where products of f32 are as fast as those with zeros."""
+    summed = summed_axis(maps)
+    dot = None if summed is None or not summed[1] else _first_dot(first, second, sums, target, None)
+    if summed is None or dot is None or summed[1] >= dot.depth:
+        return None if dot is None else 0
+    lacking = dot.depth - summed[1]
+    return lacking if pays(dot_cycles(None, target), dot_cycles(dot, target) * dot.depth / summed[1]) else None
 
 
 def pairs_of(target: Target) -> Dot | None:
@@ -317,10 +338,11 @@ def pairs_of(target: Target) -> Dot | None:
 
 
 @lru_cache(maxsize=1 << 8)
-def dot_cycles(dot: Dot, target: Target) -> float:
-    """Cycles of a product in the best tile of many, of vectors that come from the third cache."""
-    sums = Sums(0, 1 << 16, 1, dot=dot, panel=3)
-    return min(term_cycles(sums, t, target) / (t.rows * t.columns * dot.depth) for t in tiles(sums, target))
+def dot_cycles(dot: Dot | None, target: Target) -> float:
+    """Cycles of a product, of f32 without an instruction, in the best tile of many, of vectors that come from the third
+    cache."""
+    sums, depth = Sums(0, 1 << 16, 1, dot=dot, panel=3), 1 if dot is None else dot.depth
+    return min(term_cycles(sums, t, target) / (t.rows * t.columns * depth) for t in tiles(sums, target))
 
 
 def _able(element: DType, vector: DType, sums: DType, target: Target) -> Iterator[Dot]:

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.analysis.sizes import Sizes
+from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
 from tilewright.expr.simplify import product_of

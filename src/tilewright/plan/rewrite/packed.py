@@ -7,8 +7,7 @@ longer of their instructions and of reading their constants from the cache or me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import f32

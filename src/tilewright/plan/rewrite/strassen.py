@@ -23,7 +23,17 @@ import numpy as np
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Var
-from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms, rows_at_once
+from tilewright.ops.strassen import (
+    DERIVED,
+    PRODUCTS,
+    STORED,
+    factor_terms,
+    half_shape,
+    input_terms,
+    output_terms,
+    rows_at_once,
+    transformed_parts,
+)
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.transfer import kept, memory, read_seconds
@@ -76,10 +86,11 @@ def _panels(vectors: int) -> int:
     return vectors % 2 + vectors % 3
 
 
-def error_bound(w: Array, u: Array) -> float:
-    """The largest error of a result, relative to the sum of |w| times the largest |x|, where u are the sums of w's
-    blocks that are stored; infinite where w is."""
-    return float(2.0**-24 * (np.sqrt(u.shape[1]) + _roundings())) * growth(w, u)
+def error_bound(w: Array, half: int) -> float:
+    """The largest error of a result, relative to the sum of |w| times the largest |x|, where blocks of w have so many
+    columns; infinite where w is."""
+    rows, _ = half_shape(w, half)
+    return float(2.0**-24 * (np.sqrt(rows) + _roundings())) * growth(w, half)
 
 
 def _roundings() -> int:
@@ -88,19 +99,16 @@ def _roundings() -> int:
     return sum(map(longest_chain, (input_terms(blocks[:4]), factor_terms(blocks[:4]), output_terms(blocks)))) + 2
 
 
-def growth(w: Array, u: Array) -> float:
+def growth(w: Array, half: int) -> float:
     """The factor by which the sums amplify errors of products; infinite if w is, or if a column of it is zero."""
-    half = u.shape[2]
     left = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]  # blocks of x in each product
     sizes, weight = np.zeros((PRODUCTS, half)), np.zeros(w.shape[1])
     with np.errstate(all="ignore"):
         few = rows_at_once(half)
         for k in range(0, len(w), few):
             weight += np.abs(w[k : k + few]).sum(0)
-        for k in range(0, u.shape[1], few):
-            part = u[:, k : k + few]
-            sizes[:STORED] += np.abs(part).sum(1)
-            sizes[STORED:] += np.abs(part[:DERIVED] - part[DERIVED]).sum(1)
+        for _, part in transformed_parts(w, half):
+            sizes += [np.abs(term).sum(0) for term in (*part, *(term - part[DERIVED] for term in part[:DERIVED]))]
         worst = 0.0
         for place, reached in enumerate(np.abs(OUTPUT) @ (left * sizes)):
             own = weight[half * (place % 2) :][:half]

@@ -9,35 +9,21 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import meeting
 from tilewright.analysis.domains import Domain, covered, known_in, single_axis, unclipped
 from tilewright.analysis.elements import touches, unwritten
-from tilewright.analysis.intervals import Range
+from tilewright.analysis.intervals import Range, Ranges
 from tilewright.analysis.known import NOTHING, exchanged, tighten
 from tilewright.analysis.regions import ranges_of, settled
+from tilewright.core.records import dataclass
 from tilewright.expr.linear import Polynomial, plus, polynomial, times
 from tilewright.expr.nodes import Expr, Lt, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Store, While, seq
-from tilewright.schedule.buffers.local import LANES
-from tilewright.schedule.facts.iterations import TOGETHER, access_text
-from tilewright.schedule.facts.place import (
-    Memory,
-    Place,
-    box_of,
-    filled_by,
-    moved_into,
-    place,
-    require_apart,
-    require_plain,
-    require_reached,
-    require_unchanged,
-)
-from tilewright.schedule.find import find_block, find_loop, primitive, stored_buffers
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Seq, Stmt, Store, While, seq
+from tilewright.schedule.facts import dataflow
+from tilewright.schedule.facts.iterations import LANES, ORDERED, TOGETHER, access_text
+from tilewright.schedule.find import find_block, find_loop, primitive
 from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle, Step
-
-Box = tuple[Range, ...]
-Part = Mapping[Var, Range]
 
 
 @primitive("cannot compute {block} in loop {loop}")
@@ -53,23 +39,22 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
     have computed, and if nothing in between changes what the block reads. The buffer keeps its size: compact shrinks it
     to the box.
     """
-    name = loop.var.name
-    buffer = filled_by(function, block, "cache_write gives the block a local buffer").buffer
-    found = place(function, block, loop)
+    name = loop.name
+    buffer = dataflow.filled_by(function, block, "cache_write gives the block a local buffer").buffer
+    found = _place(function, block, loop)
     if found.is_after:
         raise Obstacle(block, f"{block.name} comes after loop {name}", f'reverse_compute_at("{block.name}", {name})')
-    box = box_of(loop.body, buffer, is_store=False)
+    box = dataflow.box_of(loop.body, buffer, is_store=False)
     if box is None:
         raise Obstacle(loop, f"nothing in loop {name} reads {buffer.name}")
-    memory = Memory(function)
+    memory = dataflow.Memory(function)
     reads = memory.loaded(found.nest) - memory.stored(found.nest)
     between = (each for s in (*found.between, found.other) for each in statements(s))
-    require_unchanged(function, block, reads, between)
+    dataflow.require_unchanged(function, block, reads, between)
     path = path_to(found.other, loop)
-    require_reached(path, f"loop {name}", through=(For, Seq, If, While), closed=LANES)
-    nest = nest_over(found.domain, _part(found, box), found.around_loop())
-    fresh = replace(found.other, loop, loop.replace(body=seq(nest, loop.body)))
-    made = moved_into(function, found, fresh)
+    dataflow.require_reached(path, f"loop {name}", through=(For, Seq, If, While), closed=LANES)
+    nest = nest_over(found.domain, _part(found, box), found.around)
+    made = _moved_into(function, found, seq(nest, loop.body))
     _require_no_race(made, found, buffer)
     inside = set(statements(find_loop(made, loop.var).body))
     outside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement not in inside]
@@ -81,17 +66,14 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
         raise Obstacle(here if path_to(function.body, here) else found.other, why, fix)
     is_read = not all(t.access.is_store for t in outside)
     others = "what reads it later reads what was computed" if is_read else "nothing else reads it"
-    evidence = (
-        f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
-        f"nothing in between stores what {block.name} reads",
-    )
-    return Step(made, None, evidence)
+    needs = f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}"
+    return Step(made, None, (needs, f"nothing in between stores what {block.name} reads"))
 
 
-def _part(found: Place, box: Box) -> Part:
+def _part(found: _Place, box: Sequence[Range]) -> Ranges:
     """The values of the block's axes that fill the box."""
     domain, store = found.domain, found.domain.store
-    known = known_in(tuple(found.around_loop()))
+    known = known_in(found.around)
     part: dict[Var, Range] = {}
     for index, needed in zip(store.indices, box, strict=True):
         if not mentions(index, set(domain.box)):
@@ -111,11 +93,11 @@ def _moved(part: Range, offset: Expr) -> Range:
     return Range(simplify(part.begin - offset), part.extent)
 
 
-def _require_no_race(made: Function, found: Place, buffer: Buffer) -> None:
+def _require_no_race(made: Function, found: _Place, buffer: Buffer) -> None:
     """Iterations that may run at the same time do not compute the same points."""
-    for loop in [s for s in found.around_loop() if s.kind in TOGETHER]:
+    for loop in [s for s in found.around if s.kind in TOGETHER]:
         if _meeting(made, found.block.name, loop.var, {buffer}) is not None:
-            name = loop.var.name
+            name = loop.name
             why = f"iterations of {name}, which may run at the same time, compute the same of {buffer.name}"
             fix = f'compute_at before {name} is made {loop.kind.value}, then compact("{buffer.name}")'
             raise Obstacle(loop, why, fix)
@@ -151,42 +133,39 @@ def reverse_compute_at(function: Function, block: Block, loop: For) -> Step:
 
 def computed_after(function: Function, block: Block, loop: For, closed: Collection[LoopKind] = LANES) -> Step:
     """The step that moves a block to the end of a loop, which stands in no loop of a kind that is `closed`."""
-    name = loop.var.name
-    found = place(function, block, loop)
+    name = loop.name
+    found = _place(function, block, loop)
     if not found.is_after:
         raise Obstacle(block, f"{block.name} comes before loop {name}", f'compute_at("{block.name}", {name})')
-    memory = Memory(function)
-    require_reached(path_to(found.other, loop), f"loop {name}", closed=closed)
-    require_apart(found, memory)
+    memory = dataflow.Memory(function)
+    dataflow.require_reached(path_to(found.other, loop), f"loop {name}", closed=closed)
+    _require_apart(found, memory)
     read = memory.loaded(block) & memory.stored(found.other)
     for buffer in read:
-        require_plain(function, buffer)
-    stored = stored_buffers(loop.body) & read
-    order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in stored)
-    boxes = {b: box for b in order if (box := box_of(loop.body, b, is_store=True)) is not None}
-    moved = nest_over(found.domain, _tile(found, boxes), found.around_loop())
-    other = replace(found.other, loop, loop.replace(body=seq(loop.body, moved)))
-    made = moved_into(function, found, other)
+        dataflow.require_plain(function, buffer)
+    order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in read)
+    boxes = {b: box for b in order if (box := dataflow.box_of(loop.body, b, is_store=True)) is not None}
+    moved = nest_over(found.domain, _tile(found, boxes), found.around)
+    made = _moved_into(function, found, seq(loop.body, moved))
     _require_final(made, found, read)
     completed = "; ".join(f"{b.name}[{', '.join(map(str, box))}]" for b, box in boxes.items())
-    evidence = (
-        f"an iteration of {name} completes {completed}, which no later one touches",
-        f"the iterations of {', '.join(s.var.name for s in found.around_loop())} run each point of {block.name} once",
-    )
-    return Step(made, None, evidence)
+    completes = f"an iteration of {name} completes {completed}, which no later one touches"
+    once = f"the iterations of {', '.join(s.name for s in found.around)} run each point of {block.name} once"
+    return Step(made, None, (completes, once))
 
 
-def _tile(found: Place, boxes: Mapping[Buffer, Box]) -> Part:
+def _tile(found: _Place, boxes: Mapping[Buffer, Sequence[Range]]) -> Ranges:
     """The part of the block's domain that reads what one iteration stores, a box of each buffer. The parts of all
     iterations are the domain, each point once."""
-    domain, around = found.domain, found.around_loop()
-    (straight, clips), known = unclipped(around), known_in(tuple(around))
+    domain, around = found.domain, found.around
+    (straight, clips), known = unclipped(around), known_in(around)
     part: dict[Var, Range] = {}
     used: set[Var] = set()
     for access in [a for a in domain.accesses() if not a.is_store and a.buffer in boxes]:
         for index, stored in zip(access.indices, boxes[access.buffer], strict=True):
-            axis, own = _axis_of(index, domain, access), [s for s in straight if mentions(stored.begin, {s.var})]
-            if axis is None or axis[0] in part or not own:
+            axis, own = single_axis(index, domain.box), [s for s in straight if mentions(stored.begin, {s.var})]
+            inner = {a.var for a in domain.block.reduce} | {s.var for s in access.loops}
+            if axis is None or mentions(axis[1], inner) or loads_of(axis[1]) or axis[0] in part or not own:
                 continue
             part[axis[0]] = values = _moved(stored, axis[1])
             moving = {loop.var for loop in own}
@@ -194,8 +173,7 @@ def _tile(found: Place, boxes: Mapping[Buffer, Box]) -> Part:
             whole = whole and _clipped(whole, values, [c for c in clips if mentions(c, moving)], straight)
             used |= moving
             if whole is None:
-                names = ", ".join(loop.var.name for loop in own)
-                parts = f"the parts {values} of {axis[0].name} that iterations of {names} complete"
+                parts = f"the parts {values} of {axis[0].name} that iterations complete"
                 raise Obstacle(found.loop, f"{parts} may overlap, or leave gaps")
             if not known.within(domain.box[axis[0]], whole):
                 runs = f"{found.block.name} runs for {axis[0].name} in {domain.box[axis[0]]}"
@@ -206,10 +184,10 @@ def _tile(found: Place, boxes: Mapping[Buffer, Box]) -> Part:
     return part
 
 
-def _idle(found: Place, loops: Sequence[For], boxes: Mapping[Buffer, Box]) -> Obstacle:
+def _idle(found: _Place, loops: Sequence[For], boxes: Mapping[Buffer, Sequence[Range]]) -> Obstacle:
     """Why the iterations of the last of some loops do not complete parts of their own."""
     *_, loop = loops
-    name, block = loop.var.name, found.block.name
+    name, block = loop.name, found.block.name
     stored = {b: b.body.buffer for b in blocks(loop) if isinstance(b.body, Store) and loop.var in summed_loops(b)}
     summing = next(((b, buffer) for b, buffer in stored.items() if buffer in boxes), None)
     if summing is None:
@@ -219,20 +197,20 @@ def _idle(found: Place, loops: Sequence[For], boxes: Mapping[Buffer, Box]) -> Ob
     why = f"{buffer.name} is complete only after the last iteration of {name}, which {producer.name} sums over"
     fix = f"reorder the loops of {producer.name} so that {name} is not the outermost"
     if len(loops) > 1:
-        fix = f'take a loop outside {name}: reverse_compute_at("{block}", {loops[-2].var.name})'
+        fix = f'take a loop outside {name}: reverse_compute_at("{block}", {loops[-2].name})'
     return Obstacle(loop, why, fix)
 
 
-def _require_final(made: Function, found: Place, read: set[Buffer]) -> None:
+def _require_final(made: Function, found: _Place, read: set[Buffer]) -> None:
     """Nothing stores what the moved block reads once it has read it."""
     whole = list(statements(found.other))
     for s in whole[whole.index(found.loop) + len(list(statements(found.loop))) :]:
         if isinstance(s, Store) and s.buffer in read:
-            raise Obstacle(s, f"{s.buffer.name} is stored after loop {found.loop.var.name} once more")
-    for loop in found.around_loop():
+            raise Obstacle(s, f"{s.buffer.name} is stored after loop {found.loop.name} once more")
+    for loop in found.around:
         load = None if loop.is_single else _meeting(made, found.block.name, loop.var, read)
         if load is not None:
-            why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
+            why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.name} stores"
             fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
             raise Obstacle(load.statement, why, fix)
 
@@ -251,8 +229,63 @@ def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[F
     return None if left else made[begin]
 
 
-def _axis_of(index: Expr, domain: Domain, access: Access) -> tuple[Var, Expr] | None:
-    """(axis, offset) of an index that is one spatial axis plus something that does not move with the block."""
-    found = single_axis(index, domain.box)
-    moving = {a.var for a in domain.block.reduce} | {loop.var for loop in access.loops}
-    return None if found is None or mentions(found[1], moving) or loads_of(found[1]) else found
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A block in a nest of its own, and a loop elsewhere: `nest` and `other` are the statements of the sequence
+    `parent` that hold them, `between` those between the two. `domain` is the block's, under the loops of its nest;
+    `around` are the loops from `other` down to the loop, which is the last of them."""
+
+    block: Block
+    nest: Stmt
+    loop: For
+    other: Stmt
+    parent: Seq
+    domain: Domain
+    between: tuple[Stmt, ...]
+    around: tuple[For, ...]
+    is_after: bool
+
+
+def _place(function: Function, block: Block, loop: For) -> _Place:
+    """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
+    one, two = path_to(function.body, block), path_to(function.body, loop)
+    if loop in one:
+        raise Obstacle(block, f"{block.name} is inside {dataflow.word_of(loop)} already")
+    shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
+    parent = one[shared - 1] if shared else None
+    if not isinstance(parent, Seq):
+        raise Obstacle(block, f"{block.name} and {dataflow.word_of(loop)} are not one after the other")
+    nest, other = one[shared], two[shared]
+    n, m = parent.body.index(nest), parent.body.index(other)
+    domain, between = dataflow.alone_in(function, nest, block), parent.body[min(n, m) + 1 : max(n, m)]
+    return _Place(block, nest, loop, other, parent, domain, between, (*loops_around(other, loop), loop), n > m)
+
+
+def _require_apart(found: _Place, memory: dataflow.Memory) -> None:
+    """Nothing between the block's two places touches what it stores, or changes what it reads; in the loop's own nest,
+    what is stored is looked at element by element."""
+    block = found.block
+    reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
+    for s in (*found.between, found.other):
+        met = memory.met(s, reads if s is not found.other else set(), writes)
+        if met:
+            verb, other = ("touches", "stores") if met & writes else ("stores", "reads")
+            why = f"it {verb} {min(b.name for b in met & writes or met)}, which {block.name} {other}"
+            raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")
+        if any(isinstance(x, ORDERED) for x in statements(s)):
+            raise Obstacle(s, f"an assert, a while or a call in it decides whether {block.name} is reached")
+
+
+def _moved_into(function: Function, found: _Place, body: Stmt) -> Function:
+    """The function with `body`, which has the block in it, in the loop; the block's own nest is taken out, and
+    allocations between the two that the block needs come before the statement that holds the loop."""
+    used = {a.buffer for a in accesses(found.nest)}
+    for s in found.between:
+        if isinstance(s, Let) and s.var in found.nest.variables():
+            raise Obstacle(s, f"{found.block.name} uses {s.var.name}, which is defined only here")
+    needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
+    kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
+    at = kept.index(found.other)
+    other = replace(found.other, found.loop, found.loop.replace(body=body))
+    made = seq(*kept[:at], *needed, other, *kept[at + 1 :])
+    return function.replace(body=replace(function.body, found.parent, made))

@@ -14,8 +14,9 @@ from tilewright.analysis.known import NOTHING
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
+from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, map_loads, path_to, statements
+from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
@@ -23,19 +24,7 @@ from tilewright.report.quantities import counted
 from tilewright.schedule.blocks.compute_at import compute_at, computed_after
 from tilewright.schedule.buffers.copies import compact
 from tilewright.schedule.buffers.layout import set_scope
-from tilewright.schedule.facts.place import (
-    Memory,
-    domain_in,
-    filled_by,
-    inverse,
-    nest_of,
-    own_loads,
-    readers_of,
-    require_reached,
-    require_unchanged,
-    without,
-    word_of,
-)
+from tilewright.schedule.facts import dataflow
 from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, stored_buffers, writers_of
 from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -54,16 +43,16 @@ def inline(function: Function, block: Block) -> Step:
     if block.reduce or block.init is not None:
         why = f"{block.name} adds up: its result is complete only at its end"
         raise Obstacle(block, why, fix=f'move it instead: compute_at("{block.name}", …)')
-    alloc = filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
-    buffer, nest = alloc.buffer, nest_of(function, block)
-    require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
-    domain = domain_in(nest, block)
+    alloc = dataflow.filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
+    buffer, nest = alloc.buffer, dataflow.nest_of(function, block)
+    dataflow.require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
+    domain = dataflow.domain_in(nest, block)
     store, box = domain.store, domain.box
-    axes_at = inverse(store.indices, box)
+    axes_at = dataflow.inverse(store.indices, box)
     told = axes_at(store.indices)
     for untold in (axis for axis in box if axis not in told):
         raise Obstacle(block.body, f"no index of {buffer.name} says what {untold.name} is")
-    readers = readers_of(function, buffer)
+    readers = dataflow.readers_of(function, buffer)
     _require_readable(function, block, domain, readers)
     _require_lasting(function, block, nest, alloc, readers)
 
@@ -73,9 +62,9 @@ def inline(function: Function, block: Block) -> Step:
     def stays(stmt: Stmt) -> bool:
         return not isinstance(stmt, Seq) and buffer not in loaded_buffers(stmt)
 
-    kept = without(without(function.body, nest), alloc)
+    kept = edit.replace(edit.replace(function.body, nest, Seq(())), alloc, Seq(()))
     evidence = f"{counted(len(readers), 'statement')} compute it instead, from what {block.name} read"
-    return Step(function.replace(body=map_loads(kept, change, stays=stays)), None, (evidence,))
+    return Step(function.replace(body=edit.map_loads(kept, change, stays=stays)), None, (evidence,))
 
 
 def _require_readable(function: Function, block: Block, domain: Domain, readers: Sequence[Stmt]) -> None:
@@ -87,7 +76,7 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
             raise Obstacle(s, f"{buffer.name} is read before {block.name} stores it")
         if isinstance(s, Prefetch):
             raise Obstacle(s, f"{buffer.name} is prefetched here")
-        if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
+        if any(i.lanes != 1 for load in dataflow.own_loads(s) if load.buffer is buffer for i in load.indices):
             raise Obstacle(s, "a vector is read at once", fix="inline before it is a vector")
     missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
     if missing is not None:
@@ -109,9 +98,11 @@ def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc,
     for around in path_to(holder, nest)[1:-1]:
         within = set(statements(around))
         for late in (s for s in readers if s not in within):
-            raise Obstacle(late, f"{block.name} is inside {word_of(around)}, this is not")
+            raise Obstacle(late, f"{block.name} is inside {dataflow.word_of(around)}, this is not")
     after = list(statements(holder))
-    require_unchanged(function, block, Memory(function).loaded(block), after[after.index(block) + 1 :])
+    dataflow.require_unchanged(
+        function, block, dataflow.Memory(function).loaded(block), after[after.index(block) + 1 :]
+    )
 
 
 @primitive("cannot inline {block} into its producer")
@@ -134,8 +125,7 @@ def reverse_inline(function: Function, block: Block) -> Step:
             return Step(made, None, (*moved.evidence, f"{block.name} computes {producer.name} itself"))
         except (Obstacle, UserError) as error:
             faults.append(error)
-    nothing = Obstacle(block, f"{block.name} reads no local buffer that a block fills")
-    raise [*faults, nothing][0]
+    raise faults[0] if faults else Obstacle(block, f"{block.name} reads no local buffer that a block fills")
 
 
 @lru_cache(maxsize=1 << 4)

@@ -20,25 +20,26 @@ from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.known import Known, bound, exchanged, resolved
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder, substitute, transform
+from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction, conjuncts, minimum
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
 from tilewright.expr.linear import substitute as substituted
-from tilewright.expr.nodes import Add, Cast, Const, Expr, FloorDiv, Min, Mod, Mul, Select, Var
+from tilewright.expr.nodes import Add, Cast, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Select, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
+from tilewright.loops.edit import loads, loads_of, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
-from tilewright.schedule.facts.place import Memory, filling_of
+from tilewright.schedule.facts.dataflow import Memory, filling_of, word_of
 from tilewright.schedule.find import allocation_of, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
+
 
 @primitive("cannot pad block {block}")
 def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
-    element, or where an axis that ends there is divided by a dynamic size, to the axis's last value.
+    element, or its first one; where an axis that ends there is divided by a dynamic size, to the axis's last value.
 
     block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
@@ -127,27 +128,25 @@ class PlaceBeyond:
         found = conjuncts(self.block.where)
         about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop.var})]
         if loop is not None and not about:
-            raise Obstacle(self.block, f"no condition of it is about {loop.var.name}", part=self.block.where)
+            raise Obstacle(self.block, f"no condition of it is about {loop.name}", part=self.block.where)
         return about
 
     def run_beyond(self, dropped: list[Expr], evidence: list[str]) -> Step:
         """The step that drops these conditions; refused if a load beyond may be outside its buffer."""
         kept = [c for c in conjuncts(self.block.where) if c not in dropped]
         beyond = self._beyond_at_once(dropped, kept)
-        made: Stmt = self.block.replace(where=conjunction(kept))
-        changed: dict[Node, Node] = {}
+        block = self.block.replace(where=conjunction(kept))
         ends = self._ends(dropped)
-        for load in loads(made):
-            changed[load] = fresh = self._inside(load, beyond, ends)
+        inside = {load: self._inside(load, beyond, ends) for load in loads(block)}
+        for load, fresh in inside.items():
             parts = zip(load.indices, fresh.indices, load.buffer.shape, strict=True)
             last = [
-                f"take the last {'point' if not isinstance(at, Min) else f'of {extent}'}: there is 1 at least"
+                f"take the last {f'of {extent}' if isinstance(at, Min | Max) else 'point'}: there is 1 at least"
                 for index, at, extent in parts
                 if index is not at
             ]
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
-        if any(a is not b for a, b in changed.items()):
-            made = map_expressions(made, lambda e: transform(e, lambda n: n, changed))
+        made = map_loads(block, lambda load: inside.get(load, load))
         return rewritten(self.function, self.block, made, None, *evidence)
 
     def loops_beyond(self, need: Polynomial) -> set[Var] | None:
@@ -177,7 +176,7 @@ class PlaceBeyond:
             raise Obstacle(self.block, f"nothing says that {conditions} hold anywhere at once")
         for loop in self.loops:
             if loop.bounded_by & beyond:
-                raise Obstacle(self.block, f"the bounds of {loop.var.name} depend on what {conditions} is about")
+                raise Obstacle(self.block, f"the bounds of {loop.name} depend on what {conditions} is about")
         for cond in kept:
             if mentions(resolved(self.block, cond), beyond):
                 raise Obstacle(self.block, f"{cond} must stay, and is about the same loops as {conditions}")
@@ -200,16 +199,15 @@ class PlaceBeyond:
             over_loops = resolved(self.block, index)
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
-                raise Obstacle(
-                    self.block, f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there"
-                )
-            clamps = moves and not self.is_inside(over_loops, extent)
+                raise Obstacle(self.block, f"where it loads {load.buffer.name} beyond the end depends on loads there")
             moving = [a.var for a in self.block.axes if a.var in index.variables and mentions(a.binding, beyond)]
-            if clamps and _divides(index) and len(moving) == 1 and moving[0] in ends:
-                index, clamps = substitute(index, ends), False
-            if clamps and not self._is_positive(over_loops):
-                raise Obstacle(self.block, f"nothing says that the index {index} of {load.buffer.name} is not negative")
-            indices.append(minimum(index, simplify(extent - 1)) if clamps else index)
+            if moves and not self.is_inside(over_loops, extent):
+                last = minimum(index, simplify(extent - 1))
+                if _divides(index) and len(moving) == 1 and moving[0] in ends:
+                    index = substitute(index, ends)
+                else:
+                    index = last if self._is_positive(over_loops) else maximum(last, 0)
+            indices.append(index)
         return Load(load.buffer, tuple(indices))
 
     def is_inside(self, index: Expr, extent: Expr) -> bool:
@@ -254,16 +252,15 @@ def _reason_to_keep(place: PlaceBeyond, stores: Sequence[Access], cond: Expr) ->
     beyond = place.loops_beyond(need)
     if beyond is None:
         return f"nothing says that {cond} holds anywhere"
-    reasons = (_leaves(place, store, beyond) or _seen(place, store, need, cond) for store in stores)
-    return next((reason for reason in reasons if reason is not None), None)
+    return next(filter(None, (_leaves(place, s, beyond) or _seen(place, s, need, cond) for s in stores)), None)
 
 
 def _leaves(place: PlaceBeyond, store: Access, beyond: set[Var]) -> str | None:
     """Why a store may leave its buffer where the condition does not hold."""
     for index, extent in zip(store.indices, store.buffer.shape, strict=True):
         if mentions(index, beyond) and not place.is_inside(index, extent):
-            where = f"{store.buffer.name} has {extent} elements there"
-            return f"it would store to {store.buffer.name} at {place.known.simplified(index)}, and {where}"
+            at = place.known.simplified(index)
+            return f"it would store to {store.buffer.name} at {at}, and {store.buffer.name} has {extent} elements there"
     return None
 
 
@@ -283,34 +280,28 @@ def _seen(place: PlaceBeyond, store: Access, need: Polynomial, cond: Expr) -> st
         if touch.access.is_store or (home is not None and _keeps_in_place(home, buffer)):
             continue
         if not _excludes(touch, of_element):
-            reader = f"block {home.name}" if home is not None else "a statement"
-            return f"{reader} may read {buffer.name} where {cond} does not hold"
+            return f"{word_of(home or touch.access.statement)} may read {buffer.name} where {cond} does not hold"
     return None
 
 
 def _excludes(touch: Touch, need: Polynomial) -> bool:
     """Whether a load is never of an element for which `need`, over the element's indices, is negative."""
     known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
-    element: dict[Expr, Polynomial] = {
-        d: polynomial(known.simplified(i)) for d, i in zip(point(len(indices)), indices, strict=True)
-    }
-    wanted = joined(substituted(need, element))
+    places: dict[Expr, Expr] = dict(zip(point(len(indices)), map(known.simplified, indices), strict=True))
+    wanted = joined(substituted(need, {d: polynomial(place) for d, place in places.items()}))
     bounds = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
-    spare = [wanted, *(plus(wanted, joined(b), -1) for b in bounds if b is not None)]
-    return not all(spare) or any(map(known.never_negative, spare))
+    return known.follows(wanted, [{}, *(joined(b) for b in bounds if b is not None)])
 
 
 def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
     """Whether a block only writes elements of a buffer back to where they are."""
-    for s in block.inside():
-        if not isinstance(s, Store):
-            return False
-        inside = [place for load in loads(s) for place in load.indices]
-        if any(load.buffer is buffer for place in (*s.indices, *inside) for load in loads_of(place)):
-            return False
-        if any(load.buffer is buffer and (s.buffer, s.indices) != (buffer, load.indices) for load in loads(s)):
-            return False
-    return block.where is None or not any(load.buffer is buffer for load in loads_of(block.where))
+
+    def reads(part: Node, own: Load | None = None) -> bool:
+        return any(load.buffer is buffer and load is not own for load in loads(part))
+
+    if block.where is not None and reads(block.where):
+        return False
+    return all(isinstance(s, Store) and not reads(s, Load(s.buffer, s.indices)) for s in block.inside())
 
 
 def _product(place: PlaceBeyond) -> Mul:
@@ -352,8 +343,8 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
-        spare = [plus(joined(need), joined(polynomial(place.known.simplified(expression(p)))), -1) for p in inside]
-        if buffer not in function.params and any(map(place.known.never_negative, spare)):
+        facts = [joined(polynomial(place.known.simplified(expression(b)))) for b in inside]
+        if buffer not in function.params and place.known.follows(joined(need), facts):
             zero.append(buffer.name)
     if len(zero) == 2 or (zero and not is_float):
         return " and ".join(zero)

@@ -13,16 +13,15 @@ from itertools import combinations
 from tilewright.analysis.accesses import accesses
 from tilewright.loops.edit import blocks, substitute_buffers
 from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt, seq
-from tilewright.report.errors import UserError
-from tilewright.schedule.facts.place import defined_in
+from tilewright.schedule.facts.dataflow import defined_in
 from tilewright.schedule.find import local_buffers, nests, stored_buffers
-from tilewright.schedule.step import Step
+from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import Scope
 
 
 def piece_functions(function: Function, pieces: Sequence[Sequence[str]]) -> list[Function]:
     """The functions of pieces, which are given by the blocks of their nests: what others read or make is an argument,
-    those last that the piece stores to. UserError unless each nest is in one piece, as a whole, and the pieces keep the
+    those last that the piece stores to. Refuses unless each nest is in one piece, as a whole, and the pieces keep the
     order of the program's nests wherever one of them stores what another one touches."""
     parts = _nests_of(function, pieces)
     touched = [dict.fromkeys(a.buffer for s in p for a in accesses(s) if a.buffer not in defined_in(s)) for p in parts]
@@ -31,12 +30,8 @@ def piece_functions(function: Function, pieces: Sequence[Sequence[str]]) -> list
     for m, n in combinations(range(len(parts)), 2):
         meet = (stored[n] & touched[m].keys()) | (touched[n].keys() & stored[m])
         if meet and max(map(order.__getitem__, parts[m])) > min(map(order.__getitem__, parts[n])):
-            name = min(b.name for b in meet)
-            raise UserError(
-                f"cannot schedule {function.name} in pieces",
-                why=f"piece {n} runs after piece {m}, and before it in the program, and both touch {name}",
-                fix="give the pieces in the order of the program, or take them as one",
-            )
+            why = f"piece {n}, which runs after piece {m}, stands before it, and both touch {min(b.name for b in meet)}"
+            raise Obstacle(parts[n][0], why, "give the pieces in the order of the program, or take them as one")
     local = local_buffers(function)
     shared = {b: b.replace(scope=Scope.ARGUMENT) for b in local if sum(b in found for found in touched) > 1}
     made: list[Function] = []
@@ -54,11 +49,8 @@ def _nests_of(function: Function, pieces: Sequence[Sequence[str]]) -> list[list[
     found = [[s for s in inside if {b.name for b in blocks(s)} <= set(names)] for names in pieces]
     if sorted(map(id, inside)) != sorted(id(s) for part in found for s in part):
         listed = "; ".join(", ".join(b.name for b in blocks(s)) for s in inside)
-        raise UserError(
-            f"cannot schedule {function.name} in pieces",
-            why=f"each nest has to be in one piece, and the blocks of its nests are {listed}",
-            fix="give the blocks of each piece, all of each nest",
-        )
+        why = f"each nest has to be in one piece, and the blocks of its nests are {listed}"
+        raise Obstacle(function, why, "give the blocks of each piece, all of each nest")
     return found
 
 

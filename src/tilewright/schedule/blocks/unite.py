@@ -6,26 +6,26 @@ One block can be moved and shrunk, several cannot. The condition of a vector is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from tilewright.analysis.domains import single_axis, values_of
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, bound
 from tilewright.core.node import Node
+from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum, select
-from tilewright.expr.linear import Polynomial, plus, polynomial
+from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.place import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
+from tilewright.schedule.facts.dataflow import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.find import primitive, writers_of
-from tilewright.schedule.step import Obstacle, Step, rewritten, unique_block
+from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.types.scopes import Scope
 
 
@@ -80,11 +80,8 @@ def unite(function: Function, buffer: Buffer) -> Step:
     build.compute(name, buffer, lambda *at: reduce(lambda rest, p: _chosen(p, buffer, at, rest), over, base))
     nest, last = build.body(), pieces[-1].nest
     body = seq(*(nest if s is last else s for s in parent.body if s is last or s not in nests))
-    evidence = (
-        f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer.name}, each element by itself",
-        "nothing in between reads it, or changes what they read",
-    )
-    return rewritten(function, parent, body, name, *evidence)
+    boxes = f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer.name}, each element by itself"
+    return rewritten(function, parent, body, name, boxes, "nothing in between reads it, or changes what they read")
 
 
 def _piece(function: Function, block: Block, buffer: Buffer) -> _Piece:
@@ -168,7 +165,7 @@ def guard(function: Function, block: Block) -> Step:
         raise Obstacle(block, "it does not store a selection")
     if any(load.buffer is store.buffer for load in loads(store)):
         raise Obstacle(store, f"it reads {store.buffer.name} itself")
-    name = unique_block(function, f"{block.name}.else")
+    name = unique_name(function, f"{block.name}.else")
     conditions, value = _chosen_where(block, store.value)
     first = fresh_copy(block.replace(name=name, body=store.replace(value=store.value.b)))
     second = block.replace(body=store.replace(value=value), where=conjunction(conditions))
@@ -185,15 +182,9 @@ def _chosen_where(block: Block, value: Select) -> tuple[list[Expr], Expr]:
         chosen = _known(chosen.a, conditions)
     needed: list[Expr] = []
     for cond in conditions:
-        p = bound(cond)
-        if not any(_follows(p, bound(c)) for c in needed):
-            needed = [*(c for c in needed if not _follows(bound(c), p)), cond]
+        if not NOTHING.follows(bound(cond), map(bound, needed)):
+            needed = [*(c for c in needed if not NOTHING.follows(bound(c), [bound(cond)])), cond]
     return needed, chosen
-
-
-def _follows(p: Polynomial | None, fact: Polynomial | None) -> bool:
-    """Whether p is at least zero because `fact` is, and no less than that."""
-    return p is not None and fact is not None and NOTHING.never_negative(plus(p, fact, -1))
 
 
 def _known(value: Expr, conditions: Sequence[Expr]) -> Expr:
@@ -203,8 +194,7 @@ def _known(value: Expr, conditions: Sequence[Expr]) -> Expr:
     def decided(node: Node) -> Node:
         if isinstance(node, Max | Min) and node.dtype is dtypes.index:
             for more, less in ((node.a, node.b), (node.b, node.a)):
-                gap = plus(polynomial(more), polynomial(less), -1)
-                if any(_follows(gap, fact) for fact in facts):
+                if NOTHING.follows(polynomial(more - less), facts):
                     return more if isinstance(node, Max) else less
         return node
 

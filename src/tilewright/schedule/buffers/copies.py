@@ -3,7 +3,7 @@ local buffer shrinks to the part that an iteration touches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
@@ -16,23 +16,13 @@ from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import summed_loops, variables_of
+from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads_of, loops_around, replace, statements, substitute_buffers
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Stmt, Store, seq
-from tilewright.schedule.buffers.local import (
-    LANES,
-    allocation,
-    copy_nest,
-    placed,
-    prefetches_of,
-    rebased,
-    require_elements,
-    require_no_prefetch,
-)
-from tilewright.schedule.facts.iterations import TOGETHER, access_text, greatest, require_independent
-from tilewright.schedule.facts.place import Memory, box_of, defined_in, require_plain, whole, without
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
+from tilewright.schedule.buffers.local import allocation, copy_nest, placed, rebased
+from tilewright.schedule.facts import dataflow, iterations
 from tilewright.schedule.find import find_loop, nests, primitive, stored_buffers
-from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_block, unique_buffer
+from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_name
 
 
 @primitive("cannot cache {buffer} for block {block}")
@@ -48,10 +38,14 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
     """
     _require_touched(block, buffer)
     place = _top_level(function, block)
-    _require_unwritten(function, place, buffer)
-    name = unique_buffer(function, f"{buffer.name}.cache")
+    if buffer in dataflow.defined_in(place):
+        raise Obstacle(place, f"{buffer.name} lives inside the statement", "cache what it is computed from")
+    memory = dataflow.Memory(function)
+    for s, _ in memory.changes(statements(place), {memory.of(buffer)}):
+        raise Obstacle(s, f"it may write {buffer.name}: a copy made before the statement would be out of date")
+    name = unique_name(function, f"{buffer.name}.cache")
     local = placed(Buffer(name, buffer.dtype, buffer.shape, buffer.scope), scope, block)
-    loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(whole(buffer.shape), True)
+    loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(dataflow.whole(buffer.shape), True)
     copy = copy_nest(name, loops, part, local, buffer, singles=True)
     reading = replace(place, block, substitute_buffers(block, {buffer: local}))
     evidence = f"nothing in the statement that holds {block.name} writes {buffer.name}"
@@ -61,18 +55,6 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
 def _top_level(function: Function, block: Block) -> Stmt:
     """The top-level statement that holds a block."""
     return next(s for s in nests(function) if block in statements(s))
-
-
-def _require_unwritten(function: Function, place: Stmt, source: Buffer) -> None:
-    """Refuses where the statement makes the buffer, or may write its memory under whatever name."""
-    if source in defined_in(place):
-        why = f"{source.name} lives inside the statement that holds the block"
-        raise Obstacle(place, why, fix="cache what it is computed from")
-    memory = Memory(function)
-    for s, _ in memory.changes(statements(place), {memory.of(source)}):
-        word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
-        why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
-        raise Obstacle(s, why, part=part)
 
 
 @primitive("cannot cache what block {block} writes")
@@ -87,20 +69,20 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
 
     Legal where the statement stores all elements of a box, and reads none before it stored it.
     """
-    outputs = stored_buffers(block) - defined_in(block)
+    outputs = stored_buffers(block) - dataflow.defined_in(block)
     if len(outputs) != 1:
         why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
         raise Obstacle(block, why, fix="take a block with one output")
     (buffer,), place = outputs, _top_level(function, block)
-    local = placed(buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, block)
+    local = placed(buffer.replace(name=unique_name(function, f"{buffer.name}.acc")), scope, block)
     if scope == "register":
-        require_no_prefetch(place, buffer, 'take scope="stack"')
+        dataflow.require_no_prefetch(place, buffer, 'take scope="stack"')
     stored = _stored(function, place, buffer)
-    name = unique_block(function, f"{buffer.name}.write")
+    name = unique_name(function, f"{buffer.name}.write")
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
     copy = copy_nest(name, loops, stored, buffer, local)
     made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
-    box = "all" if not stored.conditions and stored.ranges == whole(buffer.shape) else str(stored)
+    box = "all" if not stored.conditions and stored.ranges == dataflow.whole(buffer.shape) else str(stored)
     evidence = f"the statement that holds {block.name} stores {box} of {buffer.name} before it reads it"
     return rewritten(function, place, made, name, evidence)
 
@@ -108,25 +90,21 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
 def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     """The elements that a top-level statement stores: it refuses where they are not all those of a box under some
     conditions, or where the statement reads of the buffer before it stored that."""
-    require_plain(function, buffer, place)
+    dataflow.require_plain(function, buffer, place)
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
-        text = access_text(missing.access)
-        why = f"it {text} before it stores all of that: a local buffer would hold nothing there"
+        why = f"it {iterations.access_text(missing.access)} before it stores all of that"
         fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
         raise Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
     parts = [tightened(elements(t), NOTHING) for t in stores]
     stored = _exactly(parts, NOTHING)
     if stored is None:
-        for touch, part in zip(stores, parts, strict=True):
-            if not part.exact:
-                text = access_text(touch.access).removeprefix("stores ")
-                why = f"nothing says that what it stores, {text}, is all of {part}: the rest would be overwritten"
-                raise Obstacle(touch.access.statement, why)
-        why = f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
-        raise Obstacle(stores[0].access.statement, why)
+        touch = next((t for t, part in zip(stores, parts, strict=True) if not part.exact), stores[0])
+        shown = ", ".join(map(str, parts))
+        why = f"nothing says that it stores all of one box, {shown}: the rest would be overwritten"
+        raise Obstacle(touch.access.statement, why)
     return stored
 
 
@@ -147,7 +125,7 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
     around = [*loops_around(function.body, loop), loop]
     _require_kept(function, around, buffer)
     touched, loaded, stored = _part(loop, buffer, around)
-    name, shape = unique_buffer(function, f"{buffer.name}.local"), _shape(function, around, touched)
+    name, shape = unique_name(function, f"{buffer.name}.local"), _shape(function, around, touched)
     local = placed(Buffer(name, buffer.dtype, shape), scope, loop, ", or a loop further inside")
     words, copy = _dimension_names(loop.body, buffer), buffer.replace(name=name)
     free = iter(fresh_loops(function, [*words, *words]))
@@ -155,19 +133,19 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
     def copies(word: str, part: Elements | None, to: Buffer, of: Buffer) -> list[Stmt]:
         if part is None:
             return []
-        nest = copy_nest(unique_block(function, f"{buffer.name}.{word}"), list(islice(free, len(words))), part, to, of)
+        nest = copy_nest(unique_name(function, f"{buffer.name}.{word}"), list(islice(free, len(words))), part, to, of)
         return [rebased(nest, copy, local, touched.ranges)]
 
     before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
     body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
     made = function.replace(body=replace(function.body, loop, loop.replace(body=body)))
-    for each in [each for each in around if each.kind in TOGETHER]:
-        with refusing(made, f"cannot stage {buffer.name} in loop {loop.var.name}"):
-            fix = f"take a loop further inside, or leave {each.var.name} serial"
-            require_independent(made, find_loop(made, each.var), fix)
-    evidence = [f"an iteration of {loop.var.name} touches {buffer.name}{touched} alone"]
+    for each in [each for each in around if each.kind in iterations.TOGETHER]:
+        with refusing(made, f"cannot stage {buffer.name} in loop {loop.name}"):
+            fix = f"take a loop further inside, or leave {each.name} serial"
+            iterations.require_independent(made, find_loop(made, each.var), fix)
+    evidence = [f"an iteration of {loop.name} touches {buffer.name}{touched} alone"]
     if stored is not None and loaded is None:
-        evidence.append(f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before")
+        evidence.append(f"what an iteration of {loop.name} reads of {buffer.name} it stored before")
     return Step(made, name, tuple(evidence))
 
 
@@ -175,21 +153,13 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
     """Refuses if the memory is accessed otherwise than by loads and stores of elements, or if a copy would not live as
     long as its contents."""
     loop = around[-1]
-    require_plain(function, source, loop)
-    for lanes in (each for each in around if each.kind in LANES):
-        why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
-        raise Obstacle(loop, why, fix=f"take a loop outside {lanes.var.name}")
-    require_no_prefetch(loop.body, source, "stage first")
-    require_elements(loop.body, source)
-    for block, outer in _begun_outside([t.init_of for t in touches(loop.body, source)], around):
-        why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
-        raise Obstacle(block, why, fix=f'decompose_reduction("{block.name}", {outer.var.name}) first')
-
-
-def _begun_outside(begun: Iterable[Block | None], around: Sequence[For]) -> list[tuple[Block, For]]:
-    """Those of some blocks that sum over a loop around, so that their init runs once for all its iterations, each with
-    that loop."""
-    return [(block, loop) for block in begun if block for loop in around if loop.var in summed_loops(block)]
+    dataflow.require_plain(function, source, loop)
+    for lanes in (each for each in around if each.kind in iterations.LANES):
+        why = f"{lanes.name} runs as {lanes.kind.value}: a local buffer inside has no place"
+        raise Obstacle(loop, why, fix=f"take a loop outside {lanes.name}")
+    dataflow.require_no_prefetch(loop.body, source, "stage first")
+    dataflow.require_elements(loop.body, source)
+    iterations.require_begun_inside(loop, [t.init_of for t in touches(loop.body, source)], around)
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -216,7 +186,7 @@ def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[E
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
     for r in part.ranges:
-        extent = greatest(r.extent, around)
+        extent = iterations.greatest(r.extent, around)
         if extent is None or variables_of(extent) - set(function.symbols) or loads_of(extent):
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
             raise Obstacle(around[-1], why, fix="take a loop further inside")
@@ -266,31 +236,29 @@ def compact(function: Function, buffer: Buffer) -> Step:
     loop = _innermost(function, alloc)
     _require_fresh(function, loop, buffer)
     box = _box(loop, buffer, {each.var for each in (*loops_around(function.body, loop), loop)})
-    small = buffer if box == whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
+    small = buffer if box == dataflow.whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
     body = seq(alloc.replace(buffer=small), rebased(loop.body, buffer, small, box))
     changed = replace(function.body, loop, loop.replace(body=body))
     shape, parts = (", ".join(map(str, each)) for each in (small.shape, box))
-    evidence = (
-        f"an iteration of {loop.var.name} touches {buffer.name}[{parts}] alone: [{shape}]",
-        f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before",
-    )
-    return Step(function.replace(body=without(changed, alloc)), None, evidence)
+    alone = f"an iteration of {loop.name} touches {buffer.name}[{parts}] alone: [{shape}]"
+    before = f"what an iteration of {loop.name} reads of {buffer.name} it stored before"
+    return Step(function.replace(body=replace(changed, alloc, Seq(()))), None, (alone, before))
 
 
 def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
     """An iteration of the loop reads from the buffer only what it stored there before."""
-    name, outside = loop.var.name, [*loops_around(function.body, loop), loop]
+    name, outside = loop.name, [*loops_around(function.body, loop), loop]
     found = touches(loop.body, buffer)
     missing = unwritten(found, outside)
     if missing is not None:
-        read = access_text(missing.access).replace("loads", "reads", 1)
+        read = iterations.access_text(missing.access).replace("loads", "reads", 1)
         why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
         raise Obstacle(missing.access.statement, why)
-    for block, again in _begun_outside([t.init_of for t in found if t.access.is_store], outside):
-        why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
-        raise Obstacle(again, why, fix=f"move {again.var.name} inside {name}")
+    for block, again in iterations.begun_outside([t.init_of for t in found if t.access.is_store], outside):
+        why = f"{block.name} goes on adding up in the next iteration of {again.name}"
+        raise Obstacle(again, why, fix=f"move {again.name} inside {name}")
 
 
 def _innermost(function: Function, alloc: Alloc) -> For:
@@ -300,9 +268,9 @@ def _innermost(function: Function, alloc: Alloc) -> For:
     around = [a.loops for a in accesses(function.body) if a.buffer is buffer]
     if not around:
         raise Obstacle(alloc, f"nothing reads or stores {name}")
-    around += [tuple(loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
+    around += [tuple(loops_around(function.body, s)) for s in dataflow.prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
-    found = list(takewhile(lambda loop: loop.kind not in LANES, shared))
+    found = list(takewhile(lambda loop: loop.kind not in iterations.LANES, shared))
     if not found:
         fix = "bring them together first: compute_at, or reverse_compute_at"
         raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix)
@@ -318,6 +286,6 @@ def _box(loop: For, buffer: Buffer, moving: set[Var]) -> tuple[Range, ...]:
             return False
         return mentions(found.begin, moving) or NOTHING.within(found, full)
 
-    full = whole(buffer.shape)
-    box = box_of(loop.body, buffer) or ()
+    full = dataflow.whole(buffer.shape)
+    box = dataflow.box_of(loop.body, buffer) or ()
     return tuple(r if is_part(r, all_of) else all_of for r, all_of in zip(box, full, strict=True))

@@ -17,12 +17,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.domains import Domain
-from tilewright.analysis.elements import Elements
+from tilewright.analysis.elements import Elements, point
 from tilewright.core.node import Node
+from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, conjunction, minimum, select
@@ -30,22 +30,12 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Cast, Const, Expr, FloorDiv, Lt, Mod, Var, const
 from tilewright.expr.parse import parse
 from tilewright.expr.simplify import product_of, simplify
-from tilewright.loops.edit import (
-    blocks,
-    loads_of,
-    loops_around,
-    map_expressions,
-    replace,
-    statements,
-    substitute_buffers,
-    substitute_expressions,
-    transform_statements,
-)
+from tilewright.loops import edit
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
-from tilewright.schedule.buffers.local import allocation, box_nest, placed, require_elements, require_no_prefetch
-from tilewright.schedule.facts.place import filling_of, whole
+from tilewright.schedule.buffers.local import allocation, box_nest, placed
+from tilewright.schedule.facts.dataflow import filling_of, require_elements, require_no_prefetch, whole
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -67,18 +57,16 @@ def set_scope(function: Function, buffer: Buffer, scope: str) -> Step:
     if made.scope is Scope.REGISTER:
         require_no_prefetch(function.body, buffer, 'take scope="stack"')
     evidence = (f"{buffer.name} has {bytes_of(made)} bytes",) if made.scope in MOST_BYTES else ()
-    return Step(function.replace(body=substitute_buffers(function.body, {buffer: made})), None, evidence)
+    return Step(function.replace(body=edit.substitute_buffers(function.body, {buffer: made})), None, evidence)
 
 
 def _require_threads(function: Function, alloc: Alloc) -> None:
     """Shared memory belongs to one block of threads."""
-    if not any(isinstance(s, For) and s.kind is LoopKind.THREAD for s in statements(function.body)):
-        why = "no loop is bound to the threads of a GPU"
-        raise Obstacle(alloc, why, fix="bind loops first")
-    around = loops_around(function.body, alloc)
+    if not any(isinstance(s, For) and s.kind is LoopKind.THREAD for s in edit.statements(function.body)):
+        raise Obstacle(alloc, "no loop is bound to the threads of a GPU", fix="bind loops first")
+    around = edit.loops_around(function.body, alloc)
     for inner in (loop for loop in around if loop.thread.startswith("threadIdx")):
-        why = f"it is allocated inside {inner.var.name}, by each thread for itself"
-        raise Obstacle(inner, why, fix='take "register"')
+        raise Obstacle(inner, f"it is allocated inside {inner.name}, by each thread for itself", fix='take "register"')
 
 
 @primitive("cannot align dimension {dim} of {buffer}")
@@ -98,8 +86,7 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
         raise Obstacle(alloc, why, fix="take a factor from 1 and an offset below it")
     row = product_of(buffer.shape[dim + 2 :])
     if not isinstance(row, Const):
-        why = f"the stride contains {row}, which is known only when the program runs"
-        raise Obstacle(alloc, why, fix=f"take dimension {last - 1}", part=row)
+        raise Obstacle(alloc, f"the stride contains {row}, which is dynamic", f"take dimension {last - 1}")
     inner = int(row.value)
     common = math.gcd(inner, factor)
     if offset % common:
@@ -111,7 +98,7 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
     made = buffer.replace(shape=(*buffer.shape[: dim + 1], grown, *buffer.shape[dim + 2 :]))
     placed(made, made.scope.value, alloc)
     stride = f"the stride of dimension {dim} is {simplify(grown * inner)}; no index changes"
-    return Step(function.replace(body=substitute_buffers(function.body, {buffer: made})), None, (stride,))
+    return Step(function.replace(body=edit.substitute_buffers(function.body, {buffer: made})), None, (stride,))
 
 
 @primitive("cannot flatten dimension {dim} of {buffer}")
@@ -133,10 +120,10 @@ def flatten(function: Function, buffer: Buffer, dim: int) -> Step:
         return (*at[:dim], simplify(at[dim] * size + at[dim + 1]), *at[dim + 2 :])
 
     body = function.body
-    for block in list(blocks(body)):
+    for block in list(edit.blocks(body)):
         for indices in dict.fromkeys(a.indices[dim : dim + 2] for a in accesses(block) if a.buffer is buffer):
-            body = replace(body, block, _of_one_axis(block, indices))
-    made = substitute_buffers(body, {buffer: buffer.replace(shape=shape)}, places)
+            body = edit.replace(body, block, _of_one_axis(block, indices))
+    made = edit.substitute_buffers(body, {buffer: buffer.replace(shape=shape)}, places)
     return Step(function.replace(body=made), None, (f"the elements of {buffer.name} stay in order",))
 
 
@@ -149,7 +136,7 @@ def _of_one_axis(block: Block, indices: tuple[Expr, ...]) -> Stmt:
         case _:
             return block
     kept = tuple(one if a is axes[0] else a for a in block.axes if a is not axes[1])
-    return substitute_expressions(
+    return edit.substitute_expressions(
         block.replace(axes=kept), {axes[0].var: FloorDiv(one.var, size), axes[1].var: Mod(one.var, size)}
     )
 
@@ -194,7 +181,8 @@ def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
         return node
 
     memo: dict[Node, Node] = {}
-    return transform_statements(map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement)
+    body = edit.map_expressions(body, lambda e: transform(e, of_expression, memo))
+    return edit.transform_statements(body, of_statement)
 
 
 @primitive("cannot change the layout of {buffer}")
@@ -222,44 +210,39 @@ def transform_layout(
     nest, domain = filling_of(function, buffer) or (None, None)
     body, evidence = function.body, [f"every access of {buffer.name} is to an element of its own"]
     if nest is not None and domain is not None:
-        body = replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
+        body = edit.replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
         evidence.append(f"block {domain.block.name} fills {buffer.name} point by point, in whatever order")
     elif pad is not None and layout.padded(buffer.shape):
         why = "no single block fills it point by point, so nothing says where its padding would be written"
         raise Obstacle(alloc, why, fix="fill it with a cache_read, or leave out pad")
 
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
+        return tuple(i if edit.loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    return Step(function.replace(body=substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
+    return Step(function.replace(body=edit.substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
 
 
 def _fill_in_order(
     function: Function, nest: Stmt, domain: Domain, layout: IndexMap, made: Buffer, pad: float | None
 ) -> Stmt:
     """The nest that fills the layout: a loop for each of its dimensions, in order."""
-    old = domain.store.buffer
-    others = function.replace(body=replace(function.body, nest, Seq(())))
-    inside: list[Expr] = []
+    old, padded = domain.store.buffer, layout.padded(domain.store.buffer.shape)
+    others = function.replace(body=edit.replace(function.body, nest, Seq(())))
 
     def store(places: tuple[Expr, ...]) -> Stmt:
         elements = [simplify(e) for e in layout.elements(places)]
-        for d in layout.padded(old.shape):
-            inside.append(Lt(elements[d], old.shape[d]))
-            if pad is not None:
-                elements[d] = minimum(elements[d], simplify(old.shape[d] - 1))
+        inside = conjunction([Lt(elements[d], old.shape[d]) for d in padded])
+        for d in padded if pad is not None else ():
+            elements[d] = minimum(elements[d], simplify(old.shape[d] - 1))
         value = substitute(domain.store.value, dict(zip(domain.store.indices, elements, strict=True)))
-        within = conjunction(inside)
-        if within is not None and pad is not None:
-            value = select(within, value, const(pad, old.dtype))
+        if inside is not None and pad is not None:
+            value = select(inside, value, const(pad, old.dtype))
         return Store(made, places, value)
 
-    part = Elements(whole(made.shape), True)
-    filled = box_nest(domain.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
-    if pad is not None or not inside:
-        return filled
-    (block,) = blocks(filled)
-    return replace(filled, block, block.replace(where=conjunction(inside)))
+    beyond = layout.elements(point(len(made.shape)))
+    edges = [simplify(old.shape[d] - beyond[d] - 1) for d in padded if pad is None]
+    part = Elements(whole(made.shape), True, tuple(edges))
+    return box_nest(domain.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +310,8 @@ def read_map(text: str, rank: int) -> IndexMap:
     left, arrow, right = text.partition("->")
     names = tuple(n.strip() for n in left.split(",") if n.strip())
     if not arrow or not all(n.isidentifier() for n in names) or len(set(names)) != len(names):
-        raise _error(
-            text, "it names the indices, an arrow, and the places", 'write it like "i, j -> j // 16, i, j % 16"'
-        )
+        fix = 'write it like "i, j -> j // 16, i, j % 16"'
+        raise _error(text, "it names the indices, an arrow, and the places", fix)
     if len(names) != rank:
         raise _error(text, f"the buffer has {rank} dimensions, and it names {', '.join(names) or 'none'}")
     variables = {n: Var(n) for n in names}
@@ -361,15 +343,12 @@ def _require_digits(text: str, name: str, digits: Sequence[Digit]) -> None:
     step = 1
     for digit in digits:
         if digit.step != step:
-            why = f"the digits of {name} do not fit together: one counts steps of {digit.step}, not {step}"
-            raise _error(text, why)
-        if digit.size is None:
-            if digit is not digits[-1]:
-                raise _error(text, f"the digits of {name} overlap: it is there whole, and in parts")
-            return
-        step *= digit.size
-    missing = name if step == 1 else f"{name} // {step}"
-    raise _error(text, f"{missing} is not there: different elements would share a place", f"add {missing}")
+            known = f"not {step}" if step else "and the one before it is the whole rest"
+            raise _error(text, f"the digits of {name} do not fit together: one counts steps of {digit.step}, {known}")
+        step = 0 if digit.size is None else step * digit.size
+    if step:
+        missing = name if step == 1 else f"{name} // {step}"
+        raise _error(text, f"{missing} is not there: different elements would share a place", f"add {missing}")
 
 
 def _error(text: str, why: str, fix: str | None = None) -> UserError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.analysis.accesses import accesses
 from tilewright.analysis.elements import Elements, point
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import compared, resolved
@@ -17,10 +16,10 @@ from tilewright.expr.build import conjunction
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import statements, substitute_buffers, transform_statements
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, Load, LoopKind, Prefetch, Stmt, Store
+from tilewright.loops.edit import substitute_buffers, transform_statements
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, Load, Stmt, Store
 from tilewright.loops.sizes import bytes_of
-from tilewright.schedule.facts.place import require_plain
+from tilewright.schedule.facts.dataflow import require_plain
 from tilewright.schedule.find import allocation_of
 from tilewright.schedule.nests import over_box
 from tilewright.schedule.step import Obstacle
@@ -29,22 +28,16 @@ from tilewright.types.scopes import MOST_BYTES, Scope
 LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
 """Where a local buffer may live."""
 
-LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
-"""The loops whose iterations are lanes: none of these has memory of its own."""
-
 
 def allocation(function: Function, buffer: Buffer) -> Alloc:
     """Where a local buffer is allocated that loads and stores alone touch: it may be held otherwise."""
     alloc = allocation_of(function, buffer)
     if alloc is None:
-        fix = "cache_read or cache_write gives a block a local copy"
-        kind = "a parameter" if buffer in function.params else "no local buffer"
-        why = f"{buffer.name} is {kind}: its memory, and how it lies there, is the caller's"
-        raise Obstacle(function, why, fix, part=buffer.name)
+        why = f"{buffer.name} is no local buffer: its memory, and how it lies there, is the caller's"
+        raise Obstacle(function, why, "cache_read or cache_write gives a block a local copy", part=buffer.name)
     require_plain(function, buffer)
     if alloc.offset is not None:
-        fix = "take this step before memory is planned"
-        raise Obstacle(alloc, "its place in the arena is planned", fix)
+        raise Obstacle(alloc, "its place in the arena is planned", "take this step before memory is planned")
     return alloc
 
 
@@ -52,40 +45,19 @@ def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
     """A local buffer in the scope of this name; refuses where it cannot live there. `fix` is what helps, too."""
     found = next((s for s in LOCAL if s.value == scope), None)
     if found is None:
-        choice = f"take one of {', '.join(s.value for s in LOCAL)}"
-        raise Obstacle(at, f'no local buffer lives in "{scope}"', fix=choice)
+        raise Obstacle(at, f'no local buffer lives in "{scope}"', f"take one of {', '.join(s.value for s in LOCAL)}")
     made = buffer.replace(scope=found)
     if found not in MOST_BYTES:
         return made
     size, most = bytes_of(made), MOST_BYTES[found]
     if size is None:
         extent = next(e for e in buffer.shape if not isinstance(simplify(e), Const))
-        why = f"the dimension {extent} of {buffer.name} is known only when the program runs"
-        raise Obstacle(at, why, fix=f'take scope="arena"{fix}', part=extent if isinstance(at, Alloc) else None)
+        raise Obstacle(at, f"the dimension {extent} of {buffer.name} is dynamic", f'take scope="arena"{fix}')
     if size > most:
         why = f"{buffer.name} has {size} bytes; at most {most} go there"
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
         raise Obstacle(at, why, fix=f'take scope="{larger}"{fix}')
     return made
-
-
-def prefetches_of(root: Stmt, buffer: Buffer) -> list[Prefetch]:
-    """The statements in `root` that prefetch a buffer, by its place in memory."""
-    return [s for s in statements(root) if isinstance(s, Prefetch) and s.place.buffer is buffer]
-
-
-def require_no_prefetch(root: Stmt, buffer: Buffer, fix: str) -> None:
-    """Refuses a buffer that is prefetched in `root`."""
-    for s in prefetches_of(root, buffer):
-        raise Obstacle(s, f"{buffer.name} is prefetched here", fix)
-
-
-def require_elements(root: Stmt, buffer: Buffer) -> None:
-    """Refuses a buffer of which something in `root` takes several elements at once."""
-    for a in accesses(root):
-        if a.buffer is buffer and any(i.lanes != 1 for i in a.indices):
-            why = f"this {'stores' if a.is_store else 'loads'} vectors of {buffer.name}"
-            raise Obstacle(a.statement, why, part=buffer.name)
 
 
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:

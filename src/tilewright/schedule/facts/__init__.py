@@ -1,3 +1,1 @@
 """What a step asks of a program before it changes anything."""
-
-from __future__ import annotations

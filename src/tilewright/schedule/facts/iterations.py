@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.dependences import Dependence
@@ -10,16 +10,23 @@ from tilewright.analysis.domains import ranges_in
 from tilewright.analysis.intervals import interval
 from tilewright.analysis.iterations import accumulation, dependence
 from tilewright.analysis.vectors import Meeting, longest, meetings, stays_forward
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
+from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
-from tilewright.loops.nodes import Assert, For, Function, Load, LoopKind, Stmt, While
+from tilewright.loops.nodes import Assert, Block, CallFunction, For, Function, Load, LoopKind, Stmt, While
 from tilewright.report.quantities import counted
 from tilewright.schedule.step import Obstacle
 
 TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
 """The loops whose iterations may run at the same time."""
+
+LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
+"""The loops whose iterations are lanes: none of these has memory of its own."""
+
+ORDERED = Assert | While | CallFunction
+"""The statements that end iterations, or touch memory that they do not name: what they stand among keeps its order."""
 
 KEPT = "every two accesses that meet keep their order"
 """Why loops may run in another order."""
@@ -29,22 +36,21 @@ def require_independent(function: Function, loop: For, fix: str) -> tuple[str, .
     """The evidence that the iterations of a loop may run in any order and at the same time; refuses where not."""
     for s in statements(loop.body):
         if isinstance(s, Assert | While):
-            word = "assert" if isinstance(s, Assert) else "while"
-            raise Obstacle(loop, f"the {word} inside it ends iterations in an order that shows")
+            raise Obstacle(loop, f"the {type(s).__name__.lower()} inside it ends iterations in an order that shows")
     found = dependence(loop, loops_around(function.body, loop))
     if found is not None:
         raise Obstacle(loop, _reason(loop, found), fix=_fix(loop, found, fix))
-    return (f"no iteration of {loop.var.name} touches what another one stores",)
+    return (f"no iteration of {loop.name} touches what another one stores",)
 
 
 def _reason(loop: For, found: Dependence) -> str:
     first, second = access_text(found.first), access_text(found.second)
     if found.first is found.second:
-        return f"different iterations of {loop.var.name} {first.replace('stores', 'store', 1)}"
+        return f"different iterations of {loop.name} {first.replace('stores', 'store', 1)}"
     if found.distance is None:
-        return f"different iterations of {loop.var.name} meet: one {first}, the other {second}"
+        return f"different iterations of {loop.name} meet: one {first}, the other {second}"
     turns = counted(found.distance, "iteration")
-    return f"the distance is {found.distance}: {turns} of {loop.var.name} after one that {first}, another {second}"
+    return f"the distance is {found.distance}: {turns} of {loop.name} after one that {first}, another {second}"
 
 
 def require_instructions(function: Function) -> None:
@@ -54,7 +60,7 @@ def require_instructions(function: Function) -> None:
             try:
                 match(s, s.instruction, loops_around(function.body, s))
             except Mismatch as wrong:
-                why = f"{s.instruction} would no longer do what loop {s.var.name} holds: {wrong.why}"
+                why = f"{s.instruction} would no longer do what loop {s.name} holds: {wrong.why}"
                 raise Obstacle(s, why, fix="take this step before tensorize") from None
 
 
@@ -62,6 +68,25 @@ def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
     """The most that an extent is while the loops around it run; None where no bound is known."""
     bounds = interval(longest(extent), ranges_in(around))
     return None if bounds is None else longest(simplify(bounds.high))
+
+
+def begun_outside(among: Iterable[Block | None], loops: Sequence[For]) -> list[tuple[Block, For]]:
+    """Those of some blocks that have an init, which runs outside of one of these loops, because they sum over it; each
+    with that loop."""
+    begun = [block for block in among if block is not None and block.init is not None]
+    return [(block, loop) for block in begun for loop in loops if loop.var in summed_loops(block)]
+
+
+def require_begun_inside(at: Stmt, among: Iterable[Block | None], loops: Sequence[For]) -> None:
+    """Refuses where the init of one of these blocks runs outside of one of these loops."""
+    for block, over in begun_outside(among, loops):
+        raise decompose_first(at, block, over)
+
+
+def decompose_first(at: Stmt, block: Block, over: For | Var) -> Obstacle:
+    """The obstacle that the init of a block runs outside of a loop, because it sums over it."""
+    why = f"the init of {block.name} runs outside of {over.name}, which {block.name} sums over"
+    return Obstacle(at, why, f'decompose_reduction("{block.name}", {over.name}) first')
 
 
 def access_text(access: Access) -> str:
@@ -74,7 +99,7 @@ def _fix(loop: For, found: Dependence, otherwise: str) -> str:
     for block in blocks(loop):
         inside = set(statements(block))
         if block.reduce and found.first.statement in inside and found.second.statement in inside:
-            name, total = loop.var.name, found.first.buffer.name
+            name, total = loop.name, found.first.buffer.name
             return f'{name} accumulates into {total}: rfactor("{block.name}", {name}) first, or take a spatial loop'
     return otherwise
 
@@ -96,7 +121,7 @@ def require_reorder(function: Function, chain: Sequence[For], order: Sequence[in
 
 def turned_around(chain: Sequence[For], met: Meeting) -> Obstacle:
     """Why loops may not run in another order: two accesses that meet would change theirs."""
-    names = ", ".join(loop.var.name for loop in chain)
+    names = ", ".join(loop.name for loop in chain)
     apart = ", ".join("any" if d is None else str(d) for d in met.distances)
     why = (
         f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.decompose import decompose_block, summed_loops
 from tilewright.loops.edit import blocks, loops_around, path_to, replace, statements, substitute_expressions
 from tilewright.loops.instructions import Mismatch, Tile, match
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.report.quantities import counted
+from tilewright.schedule.facts.dataflow import Memory
 from tilewright.schedule.facts.iterations import require_independent
-from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import primitive
-from tilewright.schedule.step import Obstacle, Step, rewritten, unique_block
+from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
@@ -52,17 +52,15 @@ def unroll(function: Function, loop: For) -> Step:
     extent = _require_constant(loop)
     if extent > MOST_UNROLLED:
         why = f"it has {extent} iterations; at most {MOST_UNROLLED} are unrolled"
-        raise Obstacle(loop, why, fix=f"split({loop.var.name}, 8) and unroll the inner loop")
+        raise Obstacle(loop, why, fix=f"split({loop.name}, 8) and unroll the inner loop")
     made = loop.replace(kind=LoopKind.UNROLL, thread="")
     return rewritten(function, loop, made, None, "the iterations keep their order")
 
 
 def _require_constant(loop: For) -> int:
-    extent = loop.extent
-    if not isinstance(extent, Const):
-        why = f"its extent {extent} is known only when the program runs"
-        raise Obstacle(loop, why, fix=f'split({loop.var.name}, 8, tail="mask") first')
-    return int(extent.value)
+    if loop.size is None:
+        raise Obstacle(loop, f"its extent {loop.extent} is dynamic", f'split({loop.name}, 8, tail="mask") first')
+    return loop.size
 
 
 @primitive("cannot bind loop {loop} to {thread}")
@@ -72,7 +70,7 @@ def bind(function: Function, loop: For, thread: str) -> Step:
         raise Obstacle(loop, "there is no such axis", fix=f"the axes are {', '.join(THREADS)}")
     for other in path_to(function.body, loop):
         if isinstance(other, For) and other is not loop and other.thread == thread:
-            raise Obstacle(other, f"loop {other.var.name} around it is bound to {thread}")
+            raise Obstacle(other, f"loop {other.name} around it is bound to {thread}")
     return _independent(function, loop, LoopKind.THREAD, "bind another loop", thread)
 
 
@@ -86,8 +84,7 @@ def annotate(function: Function, loop: For, key: str, value: int) -> Step:
     if key != "grain":
         raise Obstacle(loop, "nothing honours it", fix='the only key is "grain"')
     if loop.kind is not LoopKind.PARALLEL:
-        why = f"it is no parallel loop: its kind is {loop.kind.value}"
-        raise Obstacle(loop, why, fix=f"parallel({loop.var.name}) first")
+        raise Obstacle(loop, f"it is no parallel loop: its kind is {loop.kind.value}", f"parallel({loop.name}) first")
     if type(value) is not int or value < 1:
         raise Obstacle(loop, f"{value!r} is no number of iterations", fix="give it 1 or more")
     return rewritten(function, loop, loop.replace(grain=value), None, "it changes no result")
@@ -115,12 +112,12 @@ def blockize(function: Function, loop: For) -> Step:
     summed = frozenset[Var]().union(*map(summed_loops, inside))
     init, body = _without_init(loop, [s for s in outer if s.var in summed])
     kinds = [AxisKind.REDUCE if s.var in summed else AxisKind.SPATIAL for s in outer]
-    axes = tuple(Axis(Var(f"v{s.var.name}"), kind, s.var) for s, kind in zip(outer, kinds, strict=True))
+    axes = tuple(Axis(Var(f"v{s.name}"), kind, s.var) for s, kind in zip(outer, kinds, strict=True))
     values: dict[Expr, Expr] = {s.var: a.var for s, a in zip(outer, axes, strict=True)}
-    name = unique_block(function, f"{inside[-1].name}.nest")
+    name = unique_name(function, f"{inside[-1].name}.nest")
     start = None if init is None else substitute_expressions(init, values)
     made = Block(name, axes, substitute_expressions(body, values), start)
-    evidence = f"the nest uses the loops {', '.join(s.var.name for s in outer) or 'around it not at all'}"
+    evidence = f"the nest uses the loops {', '.join(s.name for s in outer) or 'around it not at all'}"
     return rewritten(function, loop, made, name, evidence)
 
 
@@ -132,7 +129,7 @@ def _without_init(nest: For, reduced: Sequence[For]) -> tuple[Stmt | None, Stmt]
         return None, nest
     if len(found) > 1:
         names = " and ".join(b.name for b in found)
-        fix = f'decompose_reduction("{found[0].name}", {reduced[0].var.name}) first'
+        fix = f'decompose_reduction("{found[0].name}", {reduced[0].name}) first'
         raise Obstacle(nest, f"{names} start sums in it, which one init cannot", fix)
     *first, rest = cast(Seq, decompose_block(reduced[0].replace(body=nest), found[0])).body
     return seq(*first), cast(For, rest).body
@@ -147,8 +144,7 @@ def tensorize(function: Function, loop: For, instruction: str) -> Step:
               =>      instruct x86.avx2.dot_i16 = l in 0..8: for q in 0..2: block dot(…): …
     """
     if instruction not in INSTRUCTIONS:
-        why, fix = "there is no such instruction", f"take one of {', '.join(INSTRUCTIONS)}"
-        raise Obstacle(loop, why, fix)
+        raise Obstacle(loop, "there is no such instruction", f"take one of {', '.join(INSTRUCTIONS)}")
     row = INSTRUCTIONS[instruction]
     around = loops_around(function.body, loop)
     try:
@@ -158,8 +154,7 @@ def tensorize(function: Function, loop: For, instruction: str) -> Step:
     memory, own = Memory(function), tiles[row.accumulator.name].buffer
     for other in [t.buffer for name, t in tiles.items() if name != row.accumulator.name]:
         if memory.of(other) is memory.of(own):
-            why = f"{other.name} and {own.name} are views of the same memory"
-            raise Obstacle(loop, why, fix="copy one of them first")
+            raise Obstacle(loop, f"{other.name} and {own.name} are views of the same memory", "copy one of them first")
     made: Stmt = loop.replace(kind=LoopKind.INSTRUCTION, instruction=row, grain=1, backward=None)
     for inner in statements(loop.body):
         if isinstance(inner, For) and inner.kind is not LoopKind.SERIAL:
@@ -181,10 +176,8 @@ def _does_not_fit(nest: For, around: list[For], row: Instruction, wrong: Mismatc
         with suppress(Mismatch):
             match(nest, other, around)
             fitting.append(other.name)
-    name = wrong.at.name if isinstance(wrong.at, Block) else None
-    fix = f"it does what {' and '.join(fitting)} {'does' if len(fitting) == 1 else 'do'}"
-    if not fitting:
-        started = isinstance(wrong.at, Block) and wrong.at.init is not None
-        first = f'decompose_reduction("{name}", …) first; ' if started else ""
-        fix = f"{first}the nest must be {' '.join(row.nest.split())}"
-    return Obstacle(wrong.at, wrong.why, fix)
+    if fitting:
+        return Obstacle(wrong.at, wrong.why, f"take {' or '.join(fitting)}, which it does")
+    begun = wrong.at if isinstance(wrong.at, Block) and wrong.at.init is not None else None
+    first = f'decompose_reduction("{begun.name}", …) first; ' if begun is not None else ""
+    return Obstacle(wrong.at, wrong.why, f"{first}the nest must be {' '.join(row.nest.split())}")

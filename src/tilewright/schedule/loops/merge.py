@@ -12,21 +12,17 @@ from collections.abc import Callable, Sequence
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.dependences import meeting
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
 from tilewright.loops.edit import allocations, loaded_buffers, statements, substitute_buffers, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, LoopKind, Seq, Stmt, seq
-from tilewright.schedule.facts.iterations import require_independent
+from tilewright.schedule.facts.iterations import LANES, ORDERED, require_independent
 from tilewright.schedule.find import nests, primitive, stored_buffers
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
-APART = nodes.Assert | nodes.While | nodes.CallFunction | nodes.View
-"""Statements that end a loop early, or touch memory by another name: loops around them are not merged."""
-
 BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.Enlarge | nodes.CallFunction | nodes.Publish | nodes.Prefetch
 """Statements that name something for what comes after them, or take buffers as they are: no loop is moved past them."""
-
 
 Wanted = Callable[[For, Sequence[Stmt], For], bool]
 """Whether a loop, statements after it, and a loop after these are wanted with the loops as one."""
@@ -41,8 +37,7 @@ def merge_loops(function: Function, *loops: For) -> Step:
               =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
     """
     for inner in (loop for loop in loops if loop not in nests(function)):
-        why = f"loop {inner.var.name} is inside another statement"
-        raise Obstacle(inner, why, fix="name one of the loops of get_nests()")
+        raise Obstacle(inner, f"loop {inner.name} is inside another statement", "name one of the loops of get_nests()")
     merged = {loop.var for loop in loops}
     evidence = "what two of them touch, and one stores, they touch in the same iteration"
 
@@ -119,7 +114,9 @@ def _depend(one: Stmt, other: Stmt) -> bool:
 def _merged(first: For, second: For) -> For | None:
     """Two loops as one; None where they may not be."""
     alike = all(getattr(first, f) is getattr(second, f) for f in ("kind", "begin", "end", "grain", "backward"))
-    if not alike or _stays_alone(first) or _stays_alone(second):
+    inside = (*statements(first), *statements(second))
+    placed = any(isinstance(s, Alloc) and s.offset is not None for s in inside)
+    if not alike or placed or any(isinstance(s, ORDERED | nodes.View) for s in inside):
         return None
     body = substitute_expressions(second.body, {second.var: first.var})
     merged = first.replace(body=seq(first.body, body))
@@ -127,11 +124,6 @@ def _merged(first: For, second: For) -> For | None:
     one, two = ([a for a in accesses(part) if a.buffer not in own] for part in (first.body, body))
     pairs = [(a, b) for a in one for b in two if a.buffer is b.buffer and (a.is_store or b.is_store)]
     return None if any(meeting(merged, (), a, b) is not None for a, b in pairs) else merged
-
-
-def _stays_alone(loop: For) -> bool:
-    """Whether a loop holds something that ends it early, calls, or goes by another name, or has a place in memory."""
-    return any(isinstance(s, APART) or (isinstance(s, Alloc) and s.offset is not None) for s in statements(loop))
 
 
 @primitive("cannot jam loop {loop}")
@@ -163,12 +155,13 @@ def _require_parts(loop: For) -> None:
             raise Obstacle(s, why, fix="take this step before memory is planned and calls are made")
         if isinstance(s, Alloc) and not isinstance(extent, Const):
             why = f"{s.buffer.name} would get a dimension of {extent}, which is dynamic"
-            raise Obstacle(s, why, fix=f'split({loop.var.name}, 8, tail="peel"), and jam the inner one')
+            raise Obstacle(s, why, fix=f'split({loop.name}, 8, tail="peel"), and jam the inner one')
 
 
 def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
-    """The statement that replaces a loop around `body`; appends the loop's copies to `copies`."""
-    if isinstance(body, For) and _lets_in(body, loop.var):
+    """The statement that replaces a loop around `body`, which goes into loops that it may change places with; appends
+    the loop's copies to `copies`."""
+    if isinstance(body, For) and body.kind not in (LoopKind.UNROLL, *LANES) and loop.var not in body.bounded_by:
         return body.replace(body=_jammed(loop, body.body, front, copies))
     if not isinstance(body, Seq):
         var = loop.var.replace() if copies else loop.var
@@ -183,9 +176,3 @@ def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
     place = simplify(loop.var - loop.begin)
     moved = substitute_buffers(body, larger, lambda at: with_one(at, place)) if own else body
     return seq(*(s if isinstance(s, Alloc) else _jammed(loop, s, front, copies) for s in moved.held()))
-
-
-def _lets_in(inner: For, var: Var) -> bool:
-    """Whether a loop may change places with the one inside it."""
-    decided = inner.kind in (LoopKind.UNROLL, LoopKind.VECTORIZE) or inner.instruction is not None
-    return not decided and var not in inner.bounded_by

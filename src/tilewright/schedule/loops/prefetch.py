@@ -15,8 +15,8 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
+from tilewright.schedule.facts.dataflow import box_of
 from tilewright.schedule.facts.iterations import greatest
-from tilewright.schedule.facts.place import box_of
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 from tilewright.types.scopes import Scope
@@ -59,51 +59,45 @@ def prefetch(
     place = inner or loop
     path = pairwise(path_to(function.body, place))
     for begun in (b for b, s in path if isinstance(b, Block) and b.init is s):
-        why = f"loop {place.var.name} is part of the init of block {begun.name}, which stores and does nothing else"
+        why = f"loop {place.name} is part of the init of block {begun.name}, which stores and does nothing else"
         raise Obstacle(place, why, fix="decompose_reductions() first")
     around = [*loops_around(function.body, place), place]
     if loop not in around or inner is loop:
-        raise Obstacle(place, f"it is not inside loop {loop.var.name}", fix="take a loop inside")
+        raise Obstacle(place, f"it is not inside loop {loop.name}", fix="take a loop inside")
     later = {loop.var: simplify(loop.var + distance)}
     asked = []
-    for begins, parts in _elements(around, loop, buffer, boxes, apart):
-        *outer, last = (simplify(substitute(begin, later)) for begin in begins)
+    for box, parts in _elements(around, loop, buffer, boxes, apart):
+        *outer, last = (simplify(substitute(r.begin, later)) for r in box.ranges)
         asked += [Prefetch(Load(buffer, (*outer, simplify(last + part)))) for part in parts]
     return rewritten(function, place, place.replace(body=seq(*asked, place.body)), None, "it changes no result")
 
 
 def _elements(
     around: Sequence[For], loop: For, buffer: Buffer, boxes: Sequence[Region], apart: int | None
-) -> list[tuple[Sequence[Expr], Sequence[Expr]]]:
-    """The indices of elements, each with the offsets from it, within its row, of what an iteration of the innermost of
-    the loops `around` prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
+) -> list[tuple[Region, Sequence[Expr]]]:
+    """The boxes, each with the offsets from its first element, within the row of that, of what an iteration of the
+    innermost of the loops `around` prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
     (whole, *parts), place = boxes, around[-1]
     pieces = [whole] if _is_one_piece(whole, buffer) else parts
     if (place is not loop or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
-        moving = [piece for piece in pieces if _moves(piece, loop)]
-        return [(_begins(piece), _parts(around, loop, piece, apart)) for piece in moving]
+        return [(piece, _parts(around, loop, piece, apart)) for piece in pieces if _moves(piece, loop)]
     own = _touched(place, buffer)[:1]
     if apart is not None or not own or not _moves(own[0], place):
         why = f"what an iteration touches of {buffer.name}, {whole}, is not contiguous with a known size"
-        why += f", and loop {place.var.name} does not go through it" if apart is None else ""
+        why += f", and loop {place.name} does not go through it" if apart is None else ""
         fix = f"pack {buffer.name} first, so that it is contiguous, or take a loop that goes through it"
         raise Obstacle(place if apart is None else loop, why, fix)
-    return [(_begins(own[0]), [const(0)])]
-
-
-def _begins(box: Region) -> list[Expr]:
-    return [r.begin for r in box.ranges]
+    return [(own[0], [const(0)])]
 
 
 def _moves(box: Region, loop: For) -> bool:
     """Whether a box begins elsewhere in another iteration of a loop."""
-    return any(mentions(begin, {loop.var}) for begin in _begins(box))
+    return any(mentions(r.begin, {loop.var}) for r in box.ranges)
 
 
 def _require_iterations(loop: For, *further: LoopKind) -> None:
     if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL, *further):
-        why = f"a {loop.kind.value} loop has no iterations that come later"
-        raise Obstacle(loop, why, fix="take a for loop around it")
+        raise Obstacle(loop, f"a {loop.kind.value} loop has no iterations that come later", "take a for loop around it")
 
 
 def _touched(loop: For, buffer: Buffer) -> list[Region]:

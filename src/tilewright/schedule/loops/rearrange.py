@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import cast
 
-from tilewright.analysis.intervals import facts_of
 from tilewright.analysis.known import Known, boundary
 from tilewright.analysis.regions import ranges_of
 from tilewright.analysis.vectors import Vector, meetings
@@ -21,7 +20,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.iterations import KEPT, require_reorder, turned_around
+from tilewright.schedule.facts import iterations
 from tilewright.schedule.find import perfect_nest, primitive
 from tilewright.schedule.nests import nested, settle
 from tilewright.schedule.step import Obstacle, Step, fresh_blocks, rewritten
@@ -43,7 +42,7 @@ def split(function: Function, loop: For, factor: int, *, tail: str = "exact") ->
         raise Obstacle(loop, "a loop of less than 1 iteration is none", fix="take a factor from 1")
     if tail not in TAILS:
         raise Obstacle(loop, f'there is no tail "{tail}"', fix=f"take one of {', '.join(TAILS)}")
-    outer, inner, extent = Var(loop.var.name + "o"), Var(loop.var.name + "i"), loop.extent
+    outer, inner, extent = Var(loop.name + "o"), Var(loop.name + "i"), loop.extent
     place: Expr = simplify(loop.begin + outer * factor + inner)
     count, proof = simplify(FloorDiv(extent, const(factor))), f"{factor} divides {extent}"
     body, end, rest = loop.body, as_expr(factor), None
@@ -66,20 +65,18 @@ def split(function: Function, loop: For, factor: int, *, tail: str = "exact") ->
         elif tail == "shift":
             _require_repeatable(loop, factor, extent)
             place = simplify(loop.begin + minimum(outer * factor, extent - factor)) + inner
-            proof = f"iterations that run twice store the same: no block reads what {loop.var.name} stores"
+            proof = f"iterations that run twice store the same: no block reads what {loop.name} stores"
     body = For(inner, const(0), end, LoopKind.SERIAL, substitute_expressions(body, {loop.var: place}))
     kind = LoopKind.SERIAL if loop.kind is LoopKind.UNROLL else loop.kind
     made = loop.replace(var=outer, begin=const(0), end=count, body=body, kind=kind)
-    if tail != "peel":
-        return rewritten(function, loop, made, (outer, inner), proof)
-    if rest is None:
-        return rewritten(function, loop, made, (outer, inner, None), proof)
-    return rewritten(function, loop, seq(made, rest), (outer, inner, rest.var), proof)
+    if rest is not None:
+        return rewritten(function, loop, seq(made, rest), (outer, inner, rest.var), proof)
+    return rewritten(function, loop, made, (outer, inner, None) if tail == "peel" else (outer, inner), proof)
 
 
 def _no_place(loop: For, factor: int, extent: Expr) -> Obstacle:
     """Why a tail has no place."""
-    masked = f'split({loop.var.name}, {factor}, tail="mask")'
+    masked = f'split({loop.name}, {factor}, tail="mask")'
     if not isinstance(extent, Const):
         return Obstacle(loop, f"nothing says that {factor} divides {extent}", fix=masked)
     n = int(extent.value)
@@ -92,11 +89,7 @@ def _no_place(loop: For, factor: int, extent: Expr) -> Obstacle:
 def _second_part(function: Function, loop: For, begin: Expr) -> For:
     """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail.
     Refuses if a block sums over the loop and has an init, which would run before each part."""
-    name = loop.var.name
-    for block in _started(loop):
-        if loop.var in summed_loops(block):
-            why = f"{name} is bound to a reduce axis of {block.name}, whose init would run before each part"
-            raise _decompose_first(loop, block, name, why)
+    iterations.require_begun_inside(loop, blocks(loop), [loop])
     return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
 
 
@@ -104,16 +97,16 @@ def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
     """Requires that running an iteration twice changes nothing, and that the last inner loop can be moved back."""
     if not isinstance(extent, Const) or extent.value < factor:
         why = f"the inner loop of {factor} iterations cannot be moved back into {extent}"
-        raise Obstacle(loop, why, fix=f'split({loop.var.name}, {factor}, tail="mask")')
+        raise Obstacle(loop, why, fix=f'split({loop.name}, {factor}, tail="mask")')
     if loop.kind is not LoopKind.SERIAL:
         why = f"iterations of a {loop.kind.value} loop may run at the same time, and some would run twice"
         raise Obstacle(loop, why, fix="split it while it is serial")
     stored = {s.buffer for s in statements(loop) if isinstance(s, Store)}
-    plain = all(isinstance(s, For | Block | Store | Seq) for s in statements(loop))
     for s in statements(loop):
-        if not plain or (isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))):
+        reads = isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))
+        if reads or not isinstance(s, For | Block | Store | Seq):
             why = "an iteration that runs twice must not read what the loop stores"
-            raise Obstacle(s, why, fix=f'split({loop.var.name}, {factor}, tail="peel")')
+            raise Obstacle(s, why, fix=f'split({loop.name}, {factor}, tail="peel")')
 
 
 @primitive("cannot partition loop {loop}")
@@ -129,28 +122,16 @@ def partition(function: Function, loop: For, at: int | None = None) -> Step:
     place = as_expr(at) if at is not None else boundary(loop)
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
-        raise Obstacle(loop, why, fix=f"say where: partition({loop.var.name}, at)")
-    around = ranges_of(loops_around(function.body, loop))
-    cut = simplify(maximum(minimum(place, loop.end), loop.begin), facts_of(around))
+        raise Obstacle(loop, why, fix=f"say where: partition({loop.name}, at)")
+    around = loops_around(function.body, loop)
+    known = Known(ranges_of(around))
+    cut = known.simplified(maximum(minimum(place, loop.end), loop.begin))
     rest = _second_part(function, loop, cut)
-    for block in _started(loop):
-        for moved in variables_of(cut) & summed_loops(block):
-            why = f"where it is cut, {cut}, depends on {moved.name}, which {block.name} sums over and its init runs "
-            raise _decompose_first(loop, block, moved.name, why + "outside of")
-    parts = [settle(p, Known(around)) for p in (loop.replace(end=cut), rest)]
+    iterations.require_begun_inside(loop, blocks(loop), [each for each in around if each.var in variables_of(cut)])
+    parts = [settle(p, known) for p in (loop.replace(end=cut), rest)]
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
-    return rewritten(function, loop, made, variables, f"each iteration of {loop.var.name} runs once, in the same order")
-
-
-def _started(stmt: Stmt) -> list[Block]:
-    """The blocks in a statement that have an init."""
-    return [block for block in blocks(stmt) if block.init is not None]
-
-
-def _decompose_first(loop: For, block: Block, over: str, why: str) -> Obstacle:
-    """Why a loop cannot change: the init of a block runs outside loop `over`."""
-    return Obstacle(loop, why, fix=f'decompose_reduction("{block.name}", {over}) first')
+    return rewritten(function, loop, made, variables, f"each iteration of {loop.name} runs once, in the same order")
 
 
 def _guarded(loop: For, body: Stmt, conditions: list[Expr]) -> Stmt:
@@ -159,10 +140,9 @@ def _guarded(loop: For, body: Stmt, conditions: list[Expr]) -> Stmt:
     if blocks(body) and _acts_in_blocks(body):
         return _in_blocks(body, conditions)
     inner = {s.var for s in statements(body) if isinstance(s, For)}
-    for block in _started(body) if conditions else ():
+    for block in (b for b in blocks(body) if b.init is not None and conditions):
         for outside in summed_loops(block) - inner:
-            why = f"the init of {block.name} runs outside {outside.name}, and would not stand under the condition"
-            raise _decompose_first(loop, block, outside.name, why)
+            raise iterations.decompose_first(loop, block, outside)
     for cond in conditions:
         body = If(cond, body)
     return body
@@ -197,33 +177,29 @@ def fuse(function: Function, outer: For, inner: For) -> Step:
     """
     _require_pair(outer, inner)
     if outer.kind is not inner.kind:
-        why = f"{outer.var.name} is {outer.kind.value}, {inner.var.name} is {inner.kind.value}"
+        why = f"{outer.name} is {outer.kind.value}, {inner.name} is {inner.kind.value}"
         raise Obstacle(inner, why, fix="give both the same kind first")
     made = fused(outer, inner)
-    for block, after in zip(_started(inner), _started(made), strict=True):
-        summed = [loop.var.name for loop in (outer, inner) if loop.var in summed_loops(block)]
-        if len(summed) == 1 and not outer.is_single and not inner.is_single:
-            why = f"{block.name} sums over {summed[0]} alone of the two, and its init runs between them"
-            raise _decompose_first(outer, block, summed[0], why)
-        if _start_conditions(block) != _start_conditions(after):
-            why = f"a condition of {block.name} on what it sums over would keep its init from running, too"
-            raise _decompose_first(outer, block, summed[0], why)
-    evidence = f"{inner.var.name} is all that {outer.var.name} holds, and its bounds do not change"
+    for block, after in zip(blocks(inner), blocks(made), strict=True):
+        summed = [loop for _, loop in iterations.begun_outside([block], [outer, inner])]
+        between = len(summed) == 1 and not outer.is_single and not inner.is_single
+        if between or (summed and _start_conditions(block) != _start_conditions(after)):
+            raise iterations.decompose_first(outer, block, summed[0])
+    evidence = f"{inner.name} is all that {outer.name} holds, and its bounds do not change"
     return rewritten(function, outer, made, made.var, evidence)
 
 
 def _require_pair(first: For, second: For) -> None:
     """Requires one loop directly inside the other, with the same bounds in each iteration."""
     if first.body is not second:
-        why = f"{second.var.name} is not directly inside {first.var.name}, alone"
-        raise Obstacle(second, why, fix="reorder the loops first")
+        raise Obstacle(second, f"{second.name} is not directly inside {first.name}, alone", "reorder the loops first")
     if first.var in second.bounded_by:
-        raise Obstacle(second, f"the bounds of {second.var.name} depend on {first.var.name}")
+        raise Obstacle(second, f"the bounds of {second.name} depend on {first.name}")
 
 
 def fused(first: For, second: For) -> For:
     """Two loops, the second all that the first holds, as one of the kind of the first."""
-    var = Var(first.var.name + second.var.name)
+    var = Var(first.name + second.name)
     n, m = first.extent, second.extent
     one = n is const(1)
     values: dict[Expr, Expr] = {
@@ -253,19 +229,15 @@ def reorder(function: Function, *loops: For) -> Step:
     places = iter(loops)
     target = [next(places) if loop in loops else loop for loop in chain]
     for n, loop in enumerate(target):
-        used = [inner.var.name for inner in target[n + 1 :] if inner.var in loop.bounded_by]
+        used = [inner.name for inner in target[n + 1 :] if inner.var in loop.bounded_by]
         if used:
-            why = f"the bounds of {loop.var.name} depend on {', '.join(used)}, which would run inside it"
-            raise Obstacle(loop, why)
+            raise Obstacle(loop, f"the bounds of {loop.name} depend on {', '.join(used)}, which would run inside it")
     around = {loop.var for loop in loops_around(function.body, chain[0])}
-    for block in _started(chain[-1]):
+    for block, over in iterations.begun_outside(blocks(chain[-1]), chain):
         before, after = (_repeating(block, order) for order in (chain, target))
         if before != after and not summed_loops(block) & around:
-            name = min(v.name for v in before ^ after)
-            why = f"{name} repeats {block.name}, whose init runs outside the loops it sums over"
-            first = next(loop.var.name for loop in chain if loop.var in summed_loops(block))
-            raise _decompose_first(chain[0], block, first, why)
-    evidence = require_reorder(function, chain, [chain.index(loop) for loop in target])
+            raise iterations.decompose_first(chain[0], block, over)
+    evidence = iterations.require_reorder(function, chain, [chain.index(loop) for loop in target])
     return rewritten(function, chain[0], nested(target, chain[-1].body), None, *evidence)
 
 
@@ -282,9 +254,9 @@ def _chain(function: Function, wanted: Sequence[For]) -> list[For]:
     missing = next((loop for loop in wanted if loop not in chain), None)
     if missing is None:
         return chain[: 1 + max(map(chain.index, wanted))]
-    why = f"{missing.var.name} is not inside {first.var.name}"
+    why = f"{missing.name} is not inside {first.name}"
     if missing in statements(first):
-        name = chain[-1].var.name
+        name = chain[-1].name
         why = f"{name} holds more than a loop: what stands beside it would run another number of times"
     raise Obstacle(chain[-1], why, fix="decompose or move what is between the loops first")
 
@@ -314,13 +286,13 @@ def skew(function: Function, loop: For, inner: For, step: int = 1) -> Step:
     rows, width = loop.extent, inner.extent
     _require_skewable(loop, inner)
     if not isinstance(width, Const) or width.value < 1:
-        why = f"{inner.var.name} has {width} iterations, which is no number of one or more"
-        raise Obstacle(inner, why, fix=f'split({inner.var.name}, 8, tail="mask") first')
+        why = f"{inner.name} has {width} iterations, which is no number of one or more"
+        raise Obstacle(inner, why, fix=f'split({inner.name}, 8, tail="mask") first')
     for met in meetings(loop, [loop, inner], loops_around(function.body, loop)):
         if not _stays_forward(met.distances, step):
-            raise turned_around([loop, inner], met)
+            raise iterations.turned_around([loop, inner], met)
     turns = -(-int(width.value) // step)
-    total, turn = Var(loop.var.name + inner.var.name), Var(inner.var.name + "t")
+    total, turn = Var(loop.name + inner.name), Var(inner.name + "t")
     place = simplify(FloorDiv(total, const(step)) + turn - (turns - 1))
     column = simplify(Mod(total, const(step)) + (const(turns - 1) - turn) * step)
     exists: list[Expr] = [Le(const(0), place), Lt(place, rows)] if turns > 1 else []
@@ -330,7 +302,7 @@ def skew(function: Function, loop: For, inner: For, step: int = 1) -> Step:
     inside = inner.replace(var=turn, begin=const(0), end=const(turns), body=substitute_expressions(body, values))
     count = simplify((rows - 1) * step + width)
     made = loop.replace(var=total, begin=const(0), end=count, body=inside)
-    return rewritten(function, loop, made, (total, turn), KEPT)
+    return rewritten(function, loop, made, (total, turn), iterations.KEPT)
 
 
 def _require_skewable(first: For, second: For) -> None:
@@ -338,11 +310,8 @@ def _require_skewable(first: For, second: For) -> None:
     _require_pair(first, second)
     for loop in (first, second):
         if loop.kind is not LoopKind.SERIAL:
-            raise Obstacle(loop, f"{loop.var.name} is a {loop.kind.value} loop", fix="skew it while it is serial")
-    for block in _started(second):
-        if summed_loops(block) & {first.var, second.var}:
-            why = f"the init of {block.name} runs before what it sums over, and would have no place"
-            raise _decompose_first(first, block, first.var.name, why)
+            raise Obstacle(loop, f"{loop.name} is a {loop.kind.value} loop", fix="skew it while it is serial")
+    iterations.require_begun_inside(first, blocks(second), [first, second])
 
 
 def _stays_forward(distances: Vector, step: int) -> bool:

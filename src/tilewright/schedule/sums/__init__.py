@@ -1,3 +1,1 @@
 """Steps that add up the terms of a sum in other places or another order."""
-
-from __future__ import annotations

@@ -105,7 +105,7 @@ def _require_sums(loop: For, least: int) -> None:
     if not found or loop.kind is not LoopKind.SERIAL:
         begun = next((b.name for b in blocks(loop) if b.init is not None), "")
         why = "it holds something else than accumulations that do not read each other, or is not serial"
-        raise Obstacle(loop, why, fix=f'decompose_reduction("{begun}", {loop.var.name}) first' if begun else None)
+        raise Obstacle(loop, why, fix=f'decompose_reduction("{begun}", {loop.name}) first' if begun else None)
     stored = {s.buffer for s in found}
     for s in found:
         if any(loop.var in variables_of(i) or stored & {ld.buffer for ld in loads_of(i)} for i in s.target):

@@ -5,7 +5,6 @@ sum a part: these can run in parallel, or as lanes of a vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import cast
 
@@ -14,6 +13,7 @@ from tilewright.analysis.dependences import carried
 from tilewright.analysis.domains import Domain
 from tilewright.analysis.iterations import Summed, accumulation
 from tilewright.core.node import Node
+from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Add, Expr, Mul, Var, const
 from tilewright.expr.simplify import simplify
@@ -21,19 +21,11 @@ from tilewright.loops.decompose import decompose, decompose_block, init_nest, sp
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, loops_inside, path_to, replace
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.loops.sums import names_in
-from tilewright.schedule.facts.place import (
-    Memory,
-    alone_in,
-    defined_in,
-    nest_of,
-    require_plain,
-    require_reached,
-    single_store,
-)
+from tilewright.schedule.facts import dataflow
 from tilewright.schedule.find import perfect_nest, primitive, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.nests import nest_over
-from tilewright.schedule.step import Obstacle, Step, fresh_loops, rewritten, unique_block, unique_buffer
+from tilewright.schedule.step import Obstacle, Step, fresh_loops, rewritten, unique_name
 from tilewright.types.scopes import Scope
 
 
@@ -50,14 +42,14 @@ def decompose_reduction(function: Function, block: Block, loop: For) -> Step:
     around = _loops_around(function, block, loop)
     inner = around[around.index(loop) :]
     _require_place(block, around, inner)
-    name = unique_block(function, f"{block.name}.init")
+    name = unique_name(function, f"{block.name}.init")
     nest = init_nest(block, inner, name)
     _require_visible(block, loop, nest)
     _require_earlier(function, block, loop, inner)
     loops = [each.var for each in loops_inside(nest)]
     init = fresh_copy(nest, dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True)))
     body = replace(loop, block, block.replace(init=None))
-    evidence = f"nothing that {loop.var.name} holds touches what {name} stores before it would have run there"
+    evidence = f"nothing that {loop.name} holds touches what {name} stores before it would have run there"
     return rewritten(function, loop, seq(init, body), name, evidence)
 
 
@@ -76,7 +68,7 @@ def _loops_around(function: Function, block: Block, loop: For, *, summed: bool =
     """The loops around a block, or those that it sums over, of which the loop is one."""
     around = [s for s in loops_around(function.body, block) if not summed or s.var in summed_loops(block)]
     if loop not in around:
-        names = ", ".join(each.var.name for each in around) or "none"
+        names = ", ".join(each.name for each in around) or "none"
         why, fix = ("does not sum over it", "take one of") if summed else ("is not inside it", "its loops are")
         raise Obstacle(loop, f"{block.name} {why}", fix=f"{fix} {names}")
     return around
@@ -91,26 +83,24 @@ def _require_place(block: Block, around: Sequence[For], inner: Sequence[For]) ->
     summed = summed_loops(block)
     first = next((loop for loop in around if loop.var in summed), None)
     if first is not None and first not in inner:
-        why = f"the init would run again in each iteration of {first.var.name}, which {name} sums over"
-        raise Obstacle(inner[0], why, fix=f'decompose_reduction("{name}", {first.var.name})')
+        why = f"the init would run again in each iteration of {first.name}, which {name} sums over"
+        raise Obstacle(inner[0], why, fix=f'decompose_reduction("{name}", {first.name})')
     spatial = spatial_loops(block)
     for loop in inner:
         if loop.var in summed & spatial:
-            raise Obstacle(loop, f"loop {loop.var.name} is bound to a spatial and to a reduce axis of {name}")
+            raise Obstacle(loop, f"loop {loop.name} is bound to a spatial and to a reduce axis of {name}")
         if loop is first:
             return
         if loop.var not in spatial and not loop.is_single:
-            why = f"loop {loop.var.name} repeats {name} and its init: no axis of the block is bound to it"
-            raise Obstacle(loop, why)
+            raise Obstacle(loop, f"loop {loop.name} repeats {name} and its init: no axis of the block is bound to it")
 
 
 def _require_visible(block: Block, target: For, nest: Stmt) -> None:
     """Requires that all that the nest of the init uses is known before the loop."""
-    require_reached(path_to(target, block)[:-1], f"block {block.name}")
-    hidden = defined_in(target) - defined_in(nest)
+    dataflow.require_reached(path_to(target, block)[:-1], f"block {block.name}")
+    hidden = dataflow.defined_in(target) - dataflow.defined_in(nest)
     for missing in (name for name in names_in(nest) if name in hidden):
-        why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
-        raise Obstacle(block, why)
+        raise Obstacle(block, f"the init of {block.name} needs {missing.name}, which is not known before {target.name}")
 
 
 def _require_earlier(function: Function, block: Block, target: For, inner: Sequence[For]) -> None:
@@ -118,28 +108,20 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
     assert block.init is not None
     summed, stored = summed_loops(block), stored_buffers(block.init)
     for buffer in stored:
-        require_plain(function, buffer, target)
+        dataflow.require_plain(function, buffer, target)
     between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
-    memory = Memory(function)
-    for s in _before(target, place):
-        met = memory.met(s, memory.loaded(block.init), memory.stored(block.init))
-        if met:
-            why = f"{', '.join(sorted(b.name for b in met))} is touched inside {target.var.name} before the init runs"
-            raise Obstacle(s, why)
+    memory, path = dataflow.Memory(function), pairwise(path_to(target, place))
+    for s in (s for a, b in path if isinstance(a, Seq) for s in a.body[: a.body.index(b)]):
+        for met in sorted(b.name for b in memory.met(s, memory.loaded(block.init), memory.stored(block.init))):
+            raise Obstacle(s, f"{met} is touched inside {target.name} before the init runs")
     apart, outer = decompose_block(target, block), loops_around(function.body, target)
     inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in b.inside()}
     for loop in between:
         changed = next(s for s in loops_inside(apart) if s.var is loop.var)
         for found in (d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits):
-            why = f"iterations of {loop.var.name} meet in what the init stores: {found.first} and {found.second}"
+            why = f"iterations of {loop.name} meet in what the init stores: {found.first} and {found.second}"
             raise Obstacle(loop, why)
-
-
-def _before(root: Stmt, place: Stmt) -> list[Stmt]:
-    """The statements in `root` that run before a place in it, in the same iteration of what is around both."""
-    path = pairwise(path_to(root, place))
-    return [s for outer, inner in path if isinstance(outer, Seq) for s in outer.body[: outer.body.index(inner)]]
 
 
 @primitive("cannot factor block {block} along loop {loop}")
@@ -156,9 +138,9 @@ def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> St
                                                               init: y[] = 0
                                                               y[] += y.partial[vki2]
     """
-    nest = nest_of(function, block)
+    nest = dataflow.nest_of(function, block)
     _require_reduce(function, nest, block, loop)
-    domain = alone_in(function, nest, block)
+    domain = dataflow.alone_in(function, nest, block)
     total = _accumulation(block)
     rank = len(block.spatial)
     if not 0 <= axis <= rank:
@@ -168,16 +150,14 @@ def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> St
     for unsteady in (e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)):
         why = f"the partial results would have {unsteady} elements along a dimension, not the same each time"
         raise Obstacle(nest, why)
-    name = unique_buffer(function, f"{total.buffer.name}.partial")
+    name = unique_name(function, f"{total.buffer.name}.partial")
     parts = _Parts(block, loop, domain, total, axis, total.partial(name, tuple(shape), Scope.ARENA))
-    made = parts.block(unique_block(function, f"{block.name}.partial"))
+    made = parts.block(unique_name(function, f"{block.name}.partial"))
     nests = seq(Alloc(parts.buffer), replace(nest, block, made), parts.combined(function))
     rounded = ": the result is rounded in another way" if total.buffer.dtype.is_float and total.op in (Add, Mul) else ""
-    evidence = (
-        f"the terms of {block.name} may be taken in any order{rounded}",
-        f"no iteration of {loop.var.name} touches another one's place in {name}",
-    )
-    return rewritten(function, nest, nests, (made.name, block.name), *evidence)
+    order = f"the terms of {block.name} may be taken in any order{rounded}"
+    places = f"no iteration of {loop.name} touches another one's place in {name}"
+    return rewritten(function, nest, nests, (made.name, block.name), order, places)
 
 
 @primitive("cannot sum block {block} in parts of loop {loop}")
@@ -222,7 +202,7 @@ class _Parts:
 
     def block(self, name: str) -> Block:
         """The block that accumulates separately for each iteration of the loop."""
-        turn = Var("v" + self.loop.var.name)
+        turn = Var("v" + self.loop.name)
         values, reduce = self._reduce_axes(turn)
         here = self.place([a.var for a in self.source.spatial], turn)
         spatial = list(self.source.spatial)
@@ -245,7 +225,7 @@ class _Parts:
                 continue
             for loop in self.domain.reduce:
                 if loop.var in variables_of(a.binding) and loop.var is not self.loop.var:
-                    axes.append(Axis(Var("v" + loop.var.name), AxisKind.REDUCE, loop.var))
+                    axes.append(Axis(Var("v" + loop.name), AxisKind.REDUCE, loop.var))
                     begin[loop.var] = axes[-1].var
             values[a.var] = simplify(substitute(a.binding, begin))
         values[self.loop.var] = begin[self.loop.var]
@@ -254,7 +234,7 @@ class _Parts:
     def combined(self, function: Function) -> Stmt:
         """A nest that accumulates the partial results, where these were made."""
         domain, begin = self.domain, self.loop.begin
-        (var,) = fresh_loops(function, [self.loop.var.name])
+        (var,) = fresh_loops(function, [self.loop.name])
         turn = Axis(Var("v" + var.name), AxisKind.REDUCE, var)
         part = Load(self.buffer, self.place([a.var for a in domain.block.spatial], turn.var))
         total = self.total.added(self.total.buffer, domain.store.indices, part)
@@ -273,12 +253,10 @@ def _accumulation(block: Block) -> Summed:
     total = accumulation(block.replace(init=None, where=None))
     if total is None:
         why = f"{block.name} does not accumulate by an operator that may be applied in any order"
-        fix = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
-        raise Obstacle(block, why, fix)
-    single_store(block)
+        raise Obstacle(block, why, "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or")
+    dataflow.single_store(block)
     if any(load.buffer is total.buffer for part in (block.init, block.where) if part for load in loads(part)):
-        why = f"{block.name} also reads {total.buffer.name} where it does not accumulate"
-        raise Obstacle(block, why)
+        raise Obstacle(block, f"{block.name} also reads {total.buffer.name} where it does not accumulate")
     return total
 
 
@@ -287,18 +265,11 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For) -> 
     that its extent does not depend on the other loops."""
     inside = perfect_nest(nest)[0]
     if loop in _loops_around(function, block, loop) and loop not in inside:
-        raise Obstacle(
-            loop, f"{loop.var.name} holds more than {block.name}", f"give {block.name} a nest of its own first"
-        )
+        raise Obstacle(loop, f"{loop.name} holds more than {block.name}", f"give {block.name} a nest of its own first")
     for whole in (s for s in inside if s.instruction is not None):
-        raise Obstacle(
-            whole, f"loop {whole.var.name} runs as the instruction {whole.instruction}", "factor before tensorize"
-        )
-    outside = [s for s in _loops_around(function, block, loop, summed=True) if s not in inside]
-    if outside:
-        why = f"{block.name} also sums over {outside[0].var.name}, outside the nest of {loop.var.name}"
-        raise Obstacle(outside[0], why, fix="factor before something is moved between the two loops")
-    used = loop.bounded_by & {each.var for each in inside}
-    if used:
-        why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
-        raise Obstacle(loop, why, fix='split with tail="mask" instead')
+        raise Obstacle(whole, f"loop {whole.name} runs as {whole.instruction}", "factor before tensorize")
+    for outer in (s for s in _loops_around(function, block, loop, summed=True) if s not in inside):
+        why = f"{block.name} also sums over {outer.name}, outside the nest of {loop.name}"
+        raise Obstacle(outer, why, "factor before something is moved between the two loops")
+    for used in sorted(s.name for s in inside if s.var in loop.bounded_by):
+        raise Obstacle(loop, f"how far it runs depends on {used}", 'split with tail="mask" instead')

@@ -90,9 +90,12 @@ def gelu(b: Emit, x: Tensor, *, approximate: str = "none") -> Tensor:
 
 @handles("Shrink")
 def shrink(b: Emit, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
-    """x + bias below -lambd, x - bias above lambd, 0 between."""
-    above = b.select(b.map("lt", b.scalar(lambd, x.dtype), x), x - bias, 0)
-    return b.select(b.map("lt", x, -lambd), x + bias, above)
+    """x + bias below -lambd, x - bias above lambd, 0 between. Of integers in double precision, rounded towards zero;
+    what is beyond their type wraps around."""
+    number = b.cast(x, dtypes.f64) if x.dtype.is_int else x
+    above = b.select(b.map("lt", b.scalar(lambd, number.dtype), number), number - bias, 0)
+    shrunk = b.select(b.map("lt", number, -lambd), number + bias, above)
+    return b.cast(b.cast(shrunk, dtypes.i64) if x.dtype.is_int and x.dtype.bits < 64 else shrunk, x.dtype)
 
 
 @handles("Dropout", until=11)

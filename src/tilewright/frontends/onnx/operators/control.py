@@ -30,6 +30,9 @@ MOST_SCANNED = 1 << 24
 FEW_STEPS = 8
 """So many steps are unrolled in any case: passes see through them."""
 
+MOST_COPIES = 64
+"""How often the body of unrolled loops of few steps in one another may be in the program: their steps multiply."""
+
 
 @handles("If")
 def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
@@ -78,12 +81,13 @@ def loop(
     go = _condition(b, True) if cond is None else cond
     count = int(most.value) if isinstance(most, Const) and truth(go) is not None else None
     ending, drawn = Ending(b, body, go, initial, most, _inputs_of_step, conditional=True), b.model.draws
-    counted = truth(go) and count is not None and FEW_STEPS < count <= MOST_SCANNED
+    few = count is not None and _is_unrolled(b, count)
+    counted = truth(go) and count is not None and not few and count <= MOST_SCANNED
     whole = _as_scan(b, body, count, initial) if counted and ending.changing.never and count is not None else None
     if whole is not None:
         return *whole[0], *whole[1]
     turn = ending.read()
-    if count is not None and (turn is None or count <= FEW_STEPS) and count <= MOST_STEPS:
+    if count is not None and (turn is None or few) and count <= MOST_STEPS:
         is_told = turn is None or turn.is_told_by_step()
         if is_told and (count > 0 or len(body.output) == 1 + len(initial)):
             b.graph.forget(ending.known)
@@ -103,6 +107,11 @@ def loop(
     return *states, *stacks
 
 
+def _is_unrolled(b: OnnxEmit, steps: int) -> bool:
+    """Whether a loop of so many steps is unrolled though it could be a loop of the graph."""
+    return steps <= FEW_STEPS and steps * b.model.copies <= MOST_COPIES
+
+
 def _as_scan(b: OnnxEmit, body: GraphProto, count: int, initial: Sequence[Tensor]) -> Results | None:
     """A Loop of so many steps as a scan, where it can be one."""
     stacked = [False] * (len(body.output) - 1 - len(initial))
@@ -120,7 +129,7 @@ def _unrolled(b: OnnxEmit, body: GraphProto, most: int, initial: Sequence[Tensor
     stacks: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(initial))]
     going, drawn = most > 0, b.model.draws
     while going and steps < most:
-        with b.repeated(steps, drawn):
+        with b.repeated(steps, most, drawn):
             proceed, *rest = b.model.body(body, [b.scalar(steps, dtypes.i64), _condition(b, True), *carried])
         carried = rest[: len(carried)]
         for stack, tensor in zip(stacks, rest[len(carried) :], strict=True):
@@ -159,7 +168,7 @@ def scan(
     steps = sequences[0].shape[axes[0]]
     turned = [bool(w) for w in ways]
     whole, leading = None, []
-    if not isinstance(steps, Const) or steps.value > FEW_STEPS:
+    if not isinstance(steps, Const) or not _is_unrolled(b, int(steps.value)):
         for x, axis in zip(sequences, axes, strict=True):
             b.require_equal(x.shape[axis], steps, "the sequences of a Scan have {0} and {1} steps")
             front = b.transpose(x, _first(axis, x.rank))
@@ -235,7 +244,7 @@ def _scanned(
             b.pick(x, axis, steps - 1 - step if reverse else step)
             for x, axis, reverse in zip(sequences, axes, back, strict=True)
         ]
-        with b.repeated(step, drawn):
+        with b.repeated(step, steps, drawn):
             results = b.model.body(body, [*states, *slices])
         states = results[: len(states)]
         for stack, tensor in zip(stacks, results[len(states) :], strict=True):

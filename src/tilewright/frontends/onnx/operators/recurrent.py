@@ -6,8 +6,9 @@ Along the steps X is [step, batch, input]; weights hold one block of rows for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.core.records import dataclass
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.problems import Unsupported

@@ -1,14 +1,12 @@
-"""What moving a block asks about: which memory statements touch, which store fills a buffer and who reads it, and where
-the block and what it moves to stand to one another.
+"""What moving a block asks about: which memory statements touch, which store fills a buffer, and who reads it.
 
-    for i in 0..8: block e(vi = i): e[vi + 1] = exp(x[vi])          filled_by: e[vi + 1] = …, over vi in 0..8
-    for i in 0..8: block y(vi = i): y[vi] = e[vi + 1] * 2.0         readers_of: y[vi] = …; inverse(e[j]): vi = j - 1
+for i in 0..8: block e(vi = i): e[vi + 1] = exp(x[vi])          filled_by: e[vi + 1] = …, over vi in 0..8
+for i in 0..8: block y(vi = i): y[vi] = e[vi + 1] * 2.0         readers_of: y[vi] = …; inverse(e[j]): vi = j - 1
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
@@ -18,27 +16,10 @@ from tilewright.analysis.elements import covering, elements, touches
 from tilewright.analysis.intervals import Range, Ranges
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import (
-    Alloc,
-    Assert,
-    Block,
-    Buffer,
-    CallFunction,
-    For,
-    Function,
-    Let,
-    Load,
-    LoopKind,
-    Publish,
-    Seq,
-    Stmt,
-    Store,
-    View,
-    While,
-    seq,
-)
-from tilewright.schedule.facts.iterations import require_independent
+from tilewright.loops import nodes
+from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, statements
+from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, For, Function, Load, LoopKind, Seq, Stmt, Store
+from tilewright.schedule.facts.iterations import ORDERED, require_independent
 from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
 from tilewright.schedule.step import Obstacle
 
@@ -84,11 +65,11 @@ class Memory:
         """How a statement itself reaches the memory of a buffer but by its loads and stores; None where it does not."""
         own = self.of(buffer)
         match s:
-            case View(made, source) if self.of(made) is own:
+            case nodes.View(made, source) if self.of(made) is own:
                 return f"{source.name} and {made.name} are names of the same memory"
             case CallFunction(callee, _, arguments) if any(self.of(b) is own for b in arguments):
                 return f"the call of {callee} may touch {buffer.name}"
-            case Publish(b) if self.of(b) is own:
+            case nodes.Publish(b) if self.of(b) is own:
                 return f"{buffer.name} is handed to the caller"
         reached = [load.buffer for load in own_loads(s)] + ([s.buffer] if isinstance(s, Store) else [])
         other = next((b for b in reached if b is not buffer and self.of(b) is own), None)
@@ -100,16 +81,16 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
     """(the views in a statement, each with what it is a view of; the buffers that more than loads and stores use)."""
     inside = list(statements(nest))
     given = [b for s in inside if isinstance(s, CallFunction) for b in s.arguments]
-    given += [s.buffer for s in inside if isinstance(s, Publish)]
-    return tuple([(s.buffer, s.source) for s in inside if isinstance(s, View)]), tuple(given)
+    given += [s.buffer for s in inside if isinstance(s, nodes.Publish)]
+    return tuple([(s.buffer, s.source) for s in inside if isinstance(s, nodes.View)]), tuple(given)
 
 
 @lru_cache(maxsize=1 << 11)
 def defined_in(nest: Stmt) -> frozenset[Buffer | Var]:
     """The buffers, views among them, and variables that begin to live in a statement."""
     inside = list(statements(nest))
-    variables = [s.var for s in inside if isinstance(s, For | Let)]
-    return frozenset([*variables, *(s.buffer for s in inside if isinstance(s, Alloc | View))])
+    variables = [s.var for s in inside if isinstance(s, For | nodes.Let)]
+    return frozenset([*variables, *(s.buffer for s in inside if isinstance(s, Alloc | nodes.View))])
 
 
 def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) -> None:
@@ -118,12 +99,31 @@ def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) 
     memory = Memory(function)
     names = (buffer, memory.of(buffer))
     if root is not None and not defined_in(root).isdisjoint(names):
-        begin = next(s for s in statements(root) if isinstance(s, Alloc | View) and s.buffer in names)
+        begin = next(s for s in statements(root) if isinstance(s, Alloc | nodes.View) and s.buffer in names)
         raise Obstacle(begin, f"{buffer.name} lives inside {word_of(root)}")
     for s in statements(root or function.body) if not memory.is_plain(buffer) else ():
         why = memory.other_use(s, buffer)
         if why is not None:
             raise Obstacle(s, why)
+
+
+def prefetches_of(root: Stmt, buffer: Buffer) -> list[nodes.Prefetch]:
+    """The statements in `root` that prefetch a buffer, by its place in memory."""
+    return [s for s in statements(root) if isinstance(s, nodes.Prefetch) and s.place.buffer is buffer]
+
+
+def require_no_prefetch(root: Stmt, buffer: Buffer, fix: str) -> None:
+    """Refuses a buffer that is prefetched in `root`."""
+    for s in prefetches_of(root, buffer):
+        raise Obstacle(s, f"{buffer.name} is prefetched here", fix)
+
+
+def require_elements(root: Stmt, buffer: Buffer) -> None:
+    """Refuses a buffer of which something in `root` takes several elements at once."""
+    for a in accesses(root):
+        if a.buffer is buffer and any(i.lanes != 1 for i in a.indices):
+            why = f"this {'stores' if a.is_store else 'loads'} vectors of {buffer.name}"
+            raise Obstacle(a.statement, why, part=buffer.name)
 
 
 def word_of(stmt: Stmt) -> str:
@@ -160,10 +160,9 @@ def single_store(block: Block) -> Store:
     store, init = block.body, block.init
     if not isinstance(store, Store):
         raise Obstacle(block.body, f"{block.name} does more than one store")
-    if init is not None:
-        same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
-        if not same:
-            raise Obstacle(init, f"the init of {block.name} stores something else than its body")
+    same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
+    if init is not None and not same:
+        raise Obstacle(init, f"the init of {block.name} stores something else than its body")
     return store
 
 
@@ -237,41 +236,7 @@ def require_reached(
             raise Obstacle(s, f"{word_of(s)} around {name} decides whether it runs")
         if isinstance(s, For) and s.kind in closed:
             word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
-            raise Obstacle(s, f"loop {s.var.name} is {word}", fix="take this step before the one that made it so")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A block in a nest of its own, and a loop elsewhere: `nest` and `other` are the statements of the sequence
-    `parent` that hold them, `between` those between the two. `domain` is the block's, under the loops of its nest."""
-
-    block: Block
-    nest: Stmt
-    loop: For
-    other: Stmt
-    parent: Seq
-    domain: Domain
-    between: tuple[Stmt, ...]
-    is_after: bool
-
-    def around_loop(self) -> list[For]:
-        """The loops from `other` down to the loop and including it."""
-        return [*loops_around(self.other, self.loop), self.loop]
-
-
-def place(function: Function, block: Block, loop: For) -> Place:
-    """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
-    one, two = path_to(function.body, block), path_to(function.body, loop)
-    if loop in one:
-        raise Obstacle(block, f"{block.name} is inside {word_of(loop)} already")
-    shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
-    parent = one[shared - 1] if shared else None
-    if not isinstance(parent, Seq):
-        raise Obstacle(block, f"{block.name} and {word_of(loop)} are not one after the other")
-    nest, other = one[shared], two[shared]
-    n, m = parent.body.index(nest), parent.body.index(other)
-    domain = alone_in(function, nest, block)
-    return Place(block, nest, loop, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
+            raise Obstacle(s, f"loop {s.name} is {word}", fix="take this step before the one that made it so")
 
 
 def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
@@ -279,7 +244,7 @@ def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
     loops, inside = perfect_nest(nest)
     if inside is not block:
         raise Obstacle(inside, f"{block.name} is not alone in its nest: {word_of(inside)} stands there")
-    if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
+    if any(isinstance(s, ORDERED) for s in statements(block)):
         raise Obstacle(block, f"an assert, a while or a call inside {block.name} fixes the order of its points")
     for s in statements(block):
         if isinstance(s, Store):
@@ -287,7 +252,7 @@ def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
     domain = domain_in(nest, block)
     for loop in loops:
         if loop not in domain.reduce:
-            require_independent(function, loop, f"take a block whose points do not depend on {loop.var.name}")
+            require_independent(function, loop, f"take a block whose points do not depend on {loop.name}")
     _require_sum(block)
     return domain
 
@@ -310,39 +275,3 @@ def _require_sum(block: Block) -> None:
         if touched != {store.indices} or any(mentions(i, reduced) for i in store.indices):
             why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
             raise Obstacle(store, why)
-
-
-def without(body: Stmt, stmt: Stmt) -> Stmt:
-    """The body with a statement taken out."""
-    return replace(body, stmt, Seq(()))
-
-
-def require_apart(found: Place, memory: Memory) -> None:
-    """Nothing between the block's two places touches what it stores, or changes what it reads; in the loop's own nest,
-    what is stored is looked at element by element."""
-    block = found.block
-    reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
-    for s in (*found.between, found.other):
-        met = memory.met(s, reads if s is not found.other else set(), writes)
-        if met:
-            verb, other = ("touches", "stores") if met & writes else ("stores", "reads")
-            name = min(b.name for b in met & writes or met)
-            own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
-            why = f"{own} {verb} {name}, which {block.name} {other}"
-            raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")
-        if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
-            raise Obstacle(s, f"an assert, a while or a call in it decides whether {block.name} is reached")
-
-
-def moved_into(function: Function, found: Place, other: Stmt) -> Function:
-    """The function with `other`, which has the block in it, in place of the statement that holds the loop; the
-    block's own nest is taken out, and allocations between the two that the block needs come first."""
-    used = {a.buffer for a in accesses(found.nest)}
-    for s in found.between:
-        if isinstance(s, Let) and s.var in found.nest.variables():
-            raise Obstacle(s, f"{found.block.name} uses {s.var.name}, which is defined only here")
-    needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
-    kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
-    at = kept.index(found.other)
-    made = seq(*kept[:at], *needed, other, *kept[at + 1 :])
-    return function.replace(body=replace(function.body, found.parent, made))

@@ -1,0 +1,78 @@
+"""The constants of a module: arrays by name, of which some are pending.
+
+    module.with_constants({"w": w, "u": Pending(w.dtype, (4, 384, 384), lambda room: sums_of(w, room))})
+    module.constants["u"]                  the array, computed each time that it is read
+    held(module.constants)["u"]            the Pending, for those who hand it on
+
+What a pass makes of a large constant is often read once, when constants are packed for a kernel. As an array it would
+take memory beside the packed form until then, and the system as much time to give that memory as to write the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.core.records import dataclass
+from tilewright.types.room import Room
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """An array of this element type and shape that `make` computes in the room that it is given, each time the same."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    make: Callable[[Room], Array]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+Held = Array | Pending
+
+
+class Constants(Mapping[str, Array]):
+    """Constants by name, of which some are pending: reading one computes it."""
+
+    def __init__(self, held: Mapping[str, Held]) -> None:
+        self.held = dict(held)
+
+    def __getitem__(self, name: str) -> Array:
+        return read(self.held[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.held
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.held)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+
+def held(constants: Mapping[str, Array]) -> dict[str, Held]:
+    """The constants with those that are pending as they are."""
+    return dict(constants.held if isinstance(constants, Constants) else constants)
+
+
+def as_constants(found: Mapping[str, Held]) -> Mapping[str, Array]:
+    """Constants by name as a module has them."""
+    arrays = {name: array for name, array in found.items() if not isinstance(array, Pending)}
+    return arrays if len(arrays) == len(found) else Constants(found)
+
+
+def read(constant: Held, room: Room = np.empty) -> Array:
+    """The array that a constant is; one that is pending takes its memory from `room`."""
+    if not isinstance(constant, Pending):
+        return constant
+    made = constant.make(room)
+    assert (made.dtype, made.shape) == (constant.dtype, constant.shape), "a pending constant is what was said of it"
+    return made

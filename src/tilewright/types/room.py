@@ -1,0 +1,38 @@
+"""Where arrays get their memory from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+Room = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+"""Gives an array of a shape and an element type, with any contents, as `np.empty` does."""
+
+_ALIGNMENT = 64
+"""Arrays begin at multiples of so many bytes, a cache line."""
+
+
+class Scratch:
+    """Room for the arrays of one task after the other: `begin` takes back what was given. The system fills fresh pages
+    with zeros, which takes as long as to copy as much."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+        self._end = 0
+
+    def begin(self) -> Scratch:
+        """The same memory for the next task: arrays given before are not read any more."""
+        self._end = 0
+        return self
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        size = math.prod(shape) * dtype.itemsize
+        if self._end + size > len(self._memory):
+            self._memory, self._end = np.empty(max(size, 2 * len(self._memory)), np.uint8), 0
+        start, self._end = self._end, -(-(self._end + size) // _ALIGNMENT) * _ALIGNMENT
+        return self._memory[start : start + size].view(dtype).reshape(shape)
