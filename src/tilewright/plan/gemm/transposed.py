@@ -30,7 +30,7 @@ from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.price import of_sizes, where
+from tilewright.plan.gemm.price import level_of_sets, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
@@ -211,9 +211,11 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
     if choice.dot is not None:
         across = (target.caches[0].line - taken.element.bytes) / tile.rows
-    rows = size.rows
-    if choice.held:  # tiles beyond the end
+    rows, level = size.rows, fits(panel + image, target)
+    if choice.held:  # tiles beyond the end, and elements that are not packed
         rows = -(-rows // (tile.rows * choice.held)) * tile.rows * choice.held
+        level = max(level, level_of_sets(size.element.apart, size.terms, target) if size.element.plain else 1)
+        across = max(target.caches[0].line / (tile.rows * choice.held) - taken.element.bytes, 0)
     sums = taken.tile_sums(
         rows,
         taken.terms,
@@ -221,7 +223,7 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         columns=whole,
         brought=taken.element.bytes + across,
         panel=fits(panel + tile.rows * taken.terms * taken.element.bytes, target),
-        elements=fits(panel + image, target),
+        elements=level,
     )
     found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, tile.lanes, target)
     if choice.dot is not None:
