@@ -118,8 +118,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.vector.bytes), 1)
         for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, most_vectors=most):
             if size.any_rows:
-                if tile.rows % lanes == 0 or lanes % tile.rows == 0:  # whole vectors of rows are stored
-                    held = max(lanes // tile.rows, 1)
+                for held in dict.fromkeys((1, lanes // tile.rows if lanes % tile.rows == 0 else 1)):
                     yield TransposedChoice(tile, line, ahead, written_out(tile, target), held=held)
                 continue
             masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
@@ -157,7 +156,8 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         write_out(s, write, tiles, tile)
         _hold_transposed(s, found, results, outer[-1], sums, "stack")
         for block in results:
-            store_transposed(s, block, outer[-1], tile.lanes, masked=choice.held > 0)
+            masked = choice.held > 0 and choice.held * tile.rows % tile.lanes == 0
+            store_transposed(s, block, outer[-1], tile.lanes, masked)
         settle_edges(s, found, tile, row, lane, dot, packed=True)
         if choice.held and find_block(s.func, write).where is not None:  # readers look at the edge
             s.pad(write)
@@ -225,7 +225,10 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         panel=fits(panel + tile.rows * taken.terms * taken.element.bytes, target),
         elements=level,
     )
-    found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, tile.lanes, target)
+    stored = tile.lanes
+    while choice.held and stored > choice.held * tile.rows:
+        stored //= 2
+    found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
     elif size.element.plain and not choice.held:
