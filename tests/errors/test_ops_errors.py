@@ -64,13 +64,25 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "packed_product",
         "f32[4]; u8[2, 4]; f32[2]",
         {"bits": 4},
-        ("why:  packed_product takes x[k], u8[panels, blocks, bytes, n] and scales, not f32[4], u8[2, 4], f32[2]"),
+        ("why:  packed_product takes x[m, k], u32[panels, blocks, words, n] and scales, not f32[4], u8[2, 4], f32[2]"),
     ),
     (
         "packed_product",
-        "f32[4]; u8[2, 1, 2, 8]; f32[2, 1, 8]",
+        "f32[1, 16]; u32[2, 1, 2, 8]; f32[2, 1, 8]",
         {"bits": 3},
-        "why:  numbers of 3 bits do not fill bytes\nfix:  take bits=1, 2, 4 or 8",
+        "why:  numbers of 3 bits do not fill words\nfix:  take bits=1, 2, 4 or 8",
+    ),
+    (
+        "packed_product",
+        "f32[1, 16]; u32[2, 1, 2, 8]; f32[2, 1, 8]",
+        {"bits": 4, "zero": 300},
+        "why:  a zero point 300\nfix:  take 0 to 255",
+    ),
+    (
+        "packed_product",
+        "f32[1, 16]; u32[2, 1, 2, 8]; f32[2, 1, 8]; i8[2, 1, 8]",
+        {"bits": 4},
+        "why:  zero points are u8, not i8[2, 1, 8]",
     ),
     ("bitcast", "i4[3]", {"dtype": DTYPES["u8"]}, "why:  i4 and u8 have other numbers of bits"),
     (

@@ -254,7 +254,7 @@ def test_pieces_are_scheduled_like_kernels_of_their_own(monkeypatch: pytest.Monk
     monkeypatch.setattr(registered()["attention"], "apply", refuses)
     functions = lower(Case(32, 32).module(), V3).record.after("schedule").program.functions
     (text,) = (str(f) for f in functions.values() if isinstance(f, Function))
-    assert text.count("in register") >= 2 and text.count("parallel ") >= 5
+    assert text.count("in register") >= 2 and text.count("vectorize ") >= 5
 
 
 OUTSIDE = {

@@ -1,7 +1,8 @@
-"""Products of one row by packed weights: where they are chosen, and that they are the products by floats."""
+"""Products of a few rows by packed weights: where they are chosen, and that they are the products by floats."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph import keep_packed as rewriting
 from tilewright.lower.graph.keep_packed import keep_packed
-from tilewright.plan.rewrite.packed import Row, pays
+from tilewright.plan.rewrite.packed import Rows, pays
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType
 
@@ -69,7 +70,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_product_is_the_same(dtype: str, zeros: bool, spec: str, axis: int, target: Target) -> None:
     """Of columns that fill panels and that do not, in the evaluator and in compiled code."""
     outer = spec.index("k")
-    for terms, columns, block in ((64, 64, 32), (96, 150, 16), (8, 1, 8)):
+    for terms, columns, block in ((64, 64, 32), (96, 150, 16), (16, 1, 16)):
         parts = weights(dtype, terms, columns, block, zeros, axis)
         module = product(parts, spec, (1,) * outer + (terms,), axis, block)
         made = keep_packed(module, target)
@@ -88,9 +89,33 @@ def test_the_product_is_the_same(dtype: str, zeros: bool, spec: str, axis: int, 
 
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize(
+    ("dtype", "zeros", "spec", "axis", "rows"),
+    [
+        ("i4", False, "mk,kn->mn", 0, (2,)),
+        ("u4", True, "mk,nk->mn", 1, (5,)),
+        ("i2", True, "amk,kn->amn", 0, (3, 2)),
+        ("u8", False, "mk,kn->mn", 0, (9,)),
+    ],
+)
+def test_products_of_several_rows(dtype: str, zeros: bool, spec: str, axis: int, rows: tuple[int, ...]) -> None:
+    for terms, columns, block in ((64, 64, 32), (96, 70, 16)):
+        module = product(weights(dtype, terms, columns, block, zeros, axis), spec, (*rows, terms), axis, block)
+        made = keep_packed(module, V4)
+        verify(made)
+        assert "packed_product" in operators(made) and "contract" not in operators(made)
+        x = np.random.default_rng(1).standard_normal((*rows, terms)).astype(np.float32)
+        (wanted,), (found,) = (list(evaluate(m, {"x": x}).values()) for m in (module, made))
+        size = float(np.abs(wanted).max())
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * size)
+        np.testing.assert_allclose(compile_module(made, native())(x)[0], wanted, rtol=0, atol=1e-5 * size)
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize(
     ("spec", "x", "why"),
     [
-        ("mk,kn->mn", (2, 64), "two rows"),
+        ("mk,kn->nm", (2, 64), "rows are the last dimension of the result"),
+        ("km,kn->mn", (64, 2), "terms are the first dimension of rows"),
         ("mk,nk->mn", (1, 48), "summed over the other axis"),
         ("k,kn->", (64,), "columns are summed, too"),
         ("k,kn->kn", (64,), "nothing is summed"),
@@ -101,13 +126,21 @@ def test_other_products_stay(spec: str, x: tuple[int, ...], why: str) -> None:
     assert keep_packed(module, V4) is module, why
 
 
-def test_blocks_that_do_not_fill_bytes_stay() -> None:
-    module = product(weights("i4", 9, 64, 3, False, 0), "mk,kn->mn", (1, 9), 0, 3)
+def test_blocks_that_do_not_fill_words_stay() -> None:
+    module = product(weights("i4", 12, 64, 4, False, 0), "mk,kn->mn", (1, 12), 0, 4)
     assert keep_packed(module, V4) is module
 
 
 def test_packing_pays_where_floats_come_from_memory() -> None:
-    """A large row of four bits is packed; one whose floats stay in a cache is not."""
-    large, small = Row(4096, 4096, 4, 32), Row(128, 128, 4, 32)
-    assert pays(large, 4.0 * 4096**2, 4096**2 / 2, V4)
-    assert not pays(small, 4.0 * 128**2, 128**2 / 2, V4)
+    """A large matrix of four bits is packed for a few rows, not for so many that multiply-adds take longer than memory;
+    and where an operation takes as long as a load from a cache, not one whose floats stay in that."""
+    slow = replace(V4, core=V4.core.replace(add_cycles=1.0))
+    for target, rows, size, packed in (
+        (V4, 1, 4096, True),
+        (V4, 4, 4096, True),
+        (V4, 64, 4096, False),
+        (slow, 1, 4096, True),
+        (slow, 1, 128, False),
+    ):
+        found = Rows(rows, size, size, 4, 32)
+        assert pays(found, 4.0 * size**2, size**2 / 2, target) is packed, found

@@ -35,23 +35,23 @@ def values(draw: Draw) -> Case:
 @case("packed_product")
 def products(draw: Draw) -> Case:
     bits = draw(st.sampled_from((1, 2, 4, 8)))
-    panels, blocks, count, columns = (draw(st.integers(low, 3)) for low in (0, 0, 1, 0))
-    each = 8 // bits
+    rows, panels, blocks, count, columns = (draw(st.integers(low, 3)) for low in (0, 0, 0, 1, 0))
+    each = 32 // bits
     rng = np.random.default_rng(draw(st.integers(0, 99)))
-    q = rng.integers(0, 256, (panels, blocks, count, columns), np.uint8)
-    x = array(draw, (blocks * count * each,), draw(st.sampled_from((f16, f32, f64))), small=True)
+    q = rng.integers(0, 1 << 32, (panels, blocks, count, columns), np.uint32)
+    x = array(draw, (rows, blocks * count * each), draw(st.sampled_from((f16, f32, f64))), small=True)
     scale = rng.integers(-2, 3, (panels, blocks, columns)).astype(x.dtype)
     inputs, zero = [x, q, scale], np.full(scale.shape, draw(st.integers(0, 9)))
     attrs = {"bits": bits, "zero": int(zero.flat[0]) if zero.size else 0}
     if draw(st.booleans()):
         zero = rng.integers(0, 9, scale.shape)
         inputs.append(zero.astype(np.uint8))
-    expected = np.zeros((panels, columns))
-    for p, b, k, j in np.ndindex(*q.shape):
+    expected = np.zeros((rows, panels, columns))
+    for m, p, b, k, j in np.ndindex(rows, *q.shape):
         for n in range(each):
             number = int(q[p, b, k, j]) >> n * bits & (1 << bits) - 1
-            term = float(x[(b * count + k) * each + n]) * (number - int(zero[p, b, j]))
-            expected[p, j] += term * float(scale[p, b, j])
+            term = float(x[m, (b * count + k) * each + n]) * (number - int(zero[p, b, j]))
+            expected[m, p, j] += term * float(scale[p, b, j])
     with np.errstate(over="ignore"):
         return Case(inputs, attrs, [expected.astype(x.dtype)], 1e-5 if x.dtype != np.float16 else 1e-3)
 

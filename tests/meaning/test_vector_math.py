@@ -290,7 +290,7 @@ def test_no_calls_and_no_scalars(name: str, dtype: DType) -> None:
     assert scalar == []
 
 
-@pytest.mark.parametrize("form", ["sum", "difference", "two products", "reversed"])
+@pytest.mark.parametrize("form", ["sum", "difference", "two products", "reversed", "term"])
 def test_accumulations_are_fused(form: str) -> None:
     def value(a: Expr, b: Expr, t: Expr) -> Expr:
         match form:
@@ -300,6 +300,8 @@ def test_accumulations_are_fused(form: str) -> None:
                 return t - a * b
             case "reversed":
                 return a * b + t
+            case "term":
+                return t + (a * b + b * b)
         return t + a * b + b * b
 
     rng = np.random.default_rng(5)
@@ -318,6 +320,8 @@ def test_accumulations_are_fused(form: str) -> None:
     want = (wide[2] + sign * wide[0] * wide[1]).astype(np.float32)
     if products == 2:
         want = (want.astype(np.float64) + wide[1] * wide[1]).astype(np.float32)
+    if form == "term":
+        want = t + (wide[1] * wide[1] + (a * b).astype(np.float64)).astype(np.float32)
     got = t.copy()
     Machine(legal(fused))(a, b, got)
     assert np.array_equal(got, want)

@@ -227,6 +227,15 @@ def sums_in_lanes(s: tw.Schedule) -> None:
     s.sum_in_lanes(rest, 3)
 
 
+@case("sums-in-lanes-with-a-masked-tail", SUMS)
+def sums_in_lanes_with_a_masked_tail(s: tw.Schedule) -> None:
+    """What does not fill the lanes is added to those that it fills."""
+    s.decompose_reductions()
+    s.join_sums()
+    loop = next(v for v in s.get_nests() if v is not None)
+    s.sum_in_lanes(s.fuse(loop, s.get_loops("one")[1]), 12, tail="mask")
+
+
 @case("sums-in-parts", SUMS)
 def sums_in_parts(s: tw.Schedule) -> None:
     """The loop that is cut may lie inside: the loop over parts is outermost all the same."""
@@ -317,6 +326,11 @@ def sums_that_are_not_decomposed(s: tw.Schedule) -> object:
 @wrong(COLUMNS)
 def a_lane_too_few(s: tw.Schedule) -> object:
     return s.sum_in_lanes("k", 1)
+
+
+@wrong(COLUMNS)
+def a_tail_that_sums_have_not(s: tw.Schedule) -> object:
+    return s.sum_in_lanes("k", 8, tail="shift")
 
 
 @wrong(COLUMNS)

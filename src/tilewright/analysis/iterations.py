@@ -9,6 +9,7 @@ for a later one fixes their order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tilewright.analysis.accesses import accesses, coefficient_of, mentions
 from tilewright.analysis.dependences import Dependence, carried
@@ -21,6 +22,7 @@ from tilewright.loops.nodes import Assert, Block, Buffer, For, Load, Seq, Stmt, 
 from tilewright.types.scopes import Scope
 
 
+@lru_cache(maxsize=1 << 9)
 def is_spatial(loop: For) -> bool:
     """Whether the iterations of a loop are independent, and nothing can end them early."""
     return dependence(loop) is None and not any(isinstance(s, Assert | While) for s in statements(loop.body))

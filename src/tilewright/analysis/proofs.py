@@ -25,10 +25,26 @@ MOST_CHOICES = 4
 def never_negative(p: Polynomial, ranges: Ranges, facts: Facts | None = None) -> bool:
     """Whether p >= 0 is proved while the variables are in their ranges, none of which is empty. `facts` are those of
     the ranges, where they are at hand."""
-    if all(not monomial for monomial in p):
-        return p.get((), 0) >= 0
+    least = _least_number(p, ranges)
+    if least is not None:
+        return 0 <= least <= LARGEST
     known = facts or facts_of(ranges)
     return known.at_least_zero(p) or _is_proved(tuple(p.items()), tuple(ranges.items()))
+
+
+def _least_number(p: Polynomial, ranges: Ranges) -> int | None:
+    """The least value of a sum of multiples of variables whose ranges have numbers as their ends; None of others."""
+    least = 0
+    for monomial, c in p.items():
+        if not monomial:
+            least += c
+            continue
+        span = ranges.get(monomial[0]) if len(monomial) == 1 and isinstance(monomial[0], Var) else None
+        if span is None or not isinstance(span.begin, Const) or not isinstance(span.extent, Const):
+            return None
+        begin = int(span.begin.value)
+        least += c * (begin if c > 0 else begin + int(span.extent.value) - 1)
+    return least
 
 
 @lru_cache(maxsize=1 << 12)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
+from functools import lru_cache
 from typing import NamedTuple
 
 from tilewright.core.node import Node
@@ -370,4 +371,4 @@ def string(text: str) -> str:
     return '"' + "".join(_escapes.get(c) or (c if c.isprintable() else f"\\u{{{ord(c):x}}}") for c in text) + '"'
 
 
-nodes.printer[:] = [show]
+nodes.printer[:] = [lru_cache(maxsize=1 << 10)(show)]  # the evidence of steps names the same extents again and again

@@ -1,11 +1,11 @@
 """Numbers of a few bits with scales: their values, and products with them while they are packed in bytes.
 
     w: f32[4096, 512] = dequantize(q: i4[4096, 512], s: f32[128, 512], axis=0, block=32)
-    y: f32[8, 64] = packed_product(x: f32[4096], q: u8[8, 128, 16, 64], s: f32[8, 128, 64], bits=4, zero=8)
+    y: f32[3, 8, 64] = packed_product(x: f32[3, 4096], q: u32[8, 128, 4, 64], s: f32[8, 128, 64], bits=4, zero=8)
 
 A scale, and a zero point where there is one, is for `block` numbers in a row along `axis`. Packed numbers are unsigned,
-the first in the low bits of a byte. They lie in the order in which they are read: panels of columns, in these the
-blocks of numbers with one scale, in these the bytes, each beside those of the panel's other columns: a vector of bytes
+the first in the low bits of a word of 32. They lie in the order in which they are read: panels of columns, in these the
+blocks of numbers with one scale, in these the words, each beside those of the panel's other columns: a vector of words
 is one of results.
 """
 
@@ -21,7 +21,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType
 from tilewright.expr.meaning import convert
-from tilewright.expr.nodes import BitAnd, Expr, Shr, binary, const
+from tilewright.expr.nodes import BitAnd, BitOr, Expr, Shr, binary, call, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
@@ -87,12 +87,26 @@ class Dequantize(Op):
         build.compute("dequantize", outputs[0], element)
 
 
-def numbers_of(byte: Expr, zero: Expr, bits: int, dtype: DType) -> list[Expr]:
-    """The numbers in a byte, the first from its low bits, less a zero point (both u8)."""
-    centre = cast(zero, dtypes.i32)
-    codes = [binary(Shr, byte, n) if n else byte for n in range(0, 8, bits)]
-    masked = [*(binary(BitAnd, code, (1 << bits) - 1) for code in codes[:-1]), codes[-1]]
-    return [cast(cast(code, dtypes.i32) - centre, dtype) for code in masked]
+WORD = 32
+"""The bits of a word of packed numbers."""
+
+
+def numbers_of(word: Expr, zero: Expr, bits: int, dtype: DType) -> list[Expr]:
+    """The numbers in a word (u32), the first from its low bits, less a zero point (f32, of at most 255): without
+    conversions. Each byte of the word is moved to the low end of the fraction of a power of two, and a number masked
+    there; subtracting that power and the zero point is exact.
+
+        from_bits(word >> 8 & 15 << 4 | bits(2^19)) - (2^19 + zero)            the number in bits 12 to 15 less zero
+    """
+    each, found = 8 // bits, []
+    for n in range(WORD // bits):
+        moved = binary(Shr, word, n // each * 8) if n >= each else word
+        place = n % each * bits
+        power = 2.0 ** (23 - place)
+        held = binary(BitAnd, moved, ((1 << bits) - 1) << place)
+        whole = call("from_bits", binary(BitOr, held, int(np.float32(power).view(np.uint32))))
+        found.append(cast(whole - (zero + power), dtype))
+    return found
 
 
 class PackedAttributes(Attributes):
@@ -103,7 +117,8 @@ class PackedAttributes(Attributes):
 
 
 class PackedProduct(Op):
-    """y[p, j] = the sum over blocks b of scale[p, b, j] times the sum over the block's k of x[k] * (number - zero)."""
+    """y[m, p, j] = the sum over blocks b of scale[p, b, j] times the sum over the block's k of x[m, k] times
+    (number - zero)."""
 
     name = "packed_product"
     rereads = True
@@ -114,48 +129,53 @@ class PackedProduct(Op):
         if len(inputs) not in (3, 4):
             raise context.error(f"packed_product takes 3 or 4 inputs, not {len(inputs)}")
         if attrs.bits not in (1, 2, 4, 8):
-            raise context.error(f"numbers of {attrs.bits} bits do not fill bytes", "take bits=1, 2, 4 or 8")
+            raise context.error(f"numbers of {attrs.bits} bits do not fill words", "take bits=1, 2, 4 or 8")
+        if not 0 <= attrs.zero <= dtypes.u8.max:
+            raise context.error(f"a zero point {attrs.zero}", "take 0 to 255")
         x, q, scale, *zero = inputs
-        if [p.rank for p in inputs] != [1, 4, 3, 3][: len(inputs)] or q.dtype is not dtypes.u8:
+        if [p.rank for p in inputs] != [2, 4, 3, 3][: len(inputs)] or q.dtype is not dtypes.u32:
             shown = ", ".join(map(str, inputs))
-            raise context.error(f"packed_product takes x[k], u8[panels, blocks, bytes, n] and scales, not {shown}")
+            raise context.error(f"packed_product takes x[m, k], u32[panels, blocks, words, n] and scales, not {shown}")
         check_kind(context, x, "f", "x")
         check_same_dtype(context, (x, scale))
         panels, blocks, count, columns = q.shape
-        context.require_equal(x.shape[0], blocks * count * (8 // attrs.bits), "the numbers of x and of a column")
+        context.require_equal(x.shape[1], blocks * count * (WORD // attrs.bits), "the numbers of a row and of a column")
         for part in (scale, *zero):
             for d, size in enumerate((panels, blocks, columns)):
                 context.require_equal(part.shape[d], size, f"the sizes of dimension {d} of {part} and of the blocks")
         for part in zero:
-            check_same_dtype(context, (q, part))
-        return (TensorType(x.dtype, (panels, columns)),)
+            if part.dtype is not dtypes.u8:
+                raise context.error(f"zero points are u8, not {part}")
+        return (TensorType(x.dtype, (x.shape[0], panels, columns)),)
 
     def meaning(self, inputs: Arrays, attrs: PackedAttributes) -> Arrays:
         x, scale = inputs[0], inputs[2]
         kept = wide(element_type(x)).numpy
         sums = _block_sums(x.astype(kept), _numbers(inputs, attrs).astype(kept))
-        return ((sums * scale.astype(kept)).sum(1, dtype=kept).astype(x.dtype),)
+        return ((sums * scale.astype(kept)).sum(2, dtype=kept).astype(x.dtype),)
 
     def squares(self, inputs: Arrays, attrs: PackedAttributes) -> Array:
         """The sums of the squares of the terms, in f64."""
         x, scale, numbers = (np.square(a, dtype=np.float64) for a in (inputs[0], inputs[2], _numbers(inputs, attrs)))
-        return np.asarray((_block_sums(x, numbers) * scale).sum(1))
+        return np.asarray((_block_sums(x, numbers) * scale).sum(2))
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (x, q, scale, *zero), (y,) = inputs, outputs
         _, blocks, count, _ = q.shape
-        each, kept = 8 // attrs.bits, wide(y.dtype)
-        sums = build.temporary("sums", dtype=kept, shape=scale.shape)
+        each, kept = WORD // attrs.bits, wide(y.dtype)
+        sums = build.temporary("sums", dtype=kept, shape=(x.shape[0], *scale.shape))
         whole = y if y.dtype is kept else build.temporary("whole", dtype=kept, shape=y.shape)
 
-        def add_terms(total: Expr, p: Expr, b: Expr, j: Expr, k: Expr) -> Expr:
-            centre = load(zero[0], p, b, j) if zero else const(attrs.zero, dtypes.u8)
+        def add_terms(total: Expr, m: Expr, p: Expr, b: Expr, j: Expr, k: Expr) -> Expr:
+            centre: Expr = const(attrs.zero, dtypes.f32)
+            if zero:
+                centre = cast(cast(load(zero[0], p, b, j), dtypes.i32), dtypes.f32)
             numbers = numbers_of(load(q, p, b, k, j), centre, attrs.bits, kept)
-            terms = [cast(load(x, (b * count + k) * each + n), kept) * number for n, number in enumerate(numbers)]
+            terms = [cast(load(x, m, (b * count + k) * each + n), kept) * number for n, number in enumerate(numbers)]
             return total + reduce(add, terms)
 
-        def add_block(total: Expr, p: Expr, j: Expr, b: Expr) -> Expr:
-            return total + load(sums, p, b, j) * cast(load(scale, p, b, j), kept)
+        def add_block(total: Expr, m: Expr, p: Expr, j: Expr, b: Expr) -> Expr:
+            return total + load(sums, m, p, b, j) * cast(load(scale, p, b, j), kept)
 
         build.accumulate("sums", sums, [count], init=0, update=add_terms)
         build.accumulate("packed_product", whole, [blocks], init=0, update=add_block)
@@ -166,14 +186,14 @@ class PackedProduct(Op):
 def _numbers(inputs: Arrays, attrs: PackedAttributes) -> Array:
     """The numbers less their zero points, [panels, blocks, k, n]."""
     _, q, _, *zero = inputs
-    parts = [q >> place & ((1 << attrs.bits) - 1) for place in range(0, 8, attrs.bits)]
+    parts = [q >> place & ((1 << attrs.bits) - 1) for place in range(0, WORD, attrs.bits)]
     whole = np.stack(parts, 3).reshape(*q.shape[:2], q.shape[2] * len(parts), q.shape[3]).astype(np.int32)
     return np.asarray(whole - (zero[0].astype(np.int32)[:, :, None] if zero else attrs.zero))
 
 
 def _block_sums(x: Array, numbers: Array) -> Array:
-    """The sums of x times the numbers of each block, [panels, blocks, n]."""
-    return np.asarray(np.einsum("bk,pbkj->pbj", x.reshape(numbers.shape[1:3]), numbers))
+    """The sums of x times the numbers of each block, [m, panels, blocks, n]."""
+    return np.asarray(np.einsum("mbk,pbkj->mpbj", x.reshape(len(x), *numbers.shape[1:3]), numbers))
 
 
 for _op in (Dequantize(), PackedProduct()):

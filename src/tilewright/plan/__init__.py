@@ -1,3 +1,1 @@
 """Decisions: which operators share a kernel, and how each kernel runs."""
-
-from __future__ import annotations

@@ -39,18 +39,12 @@ class Triangle:
     by_rows: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TriangleChoice:
-    """The tile of registers, which divides the rows and the columns."""
-
-    tile: RegisterTile
-
-
-class TriangularProducts(Template[Triangle, TriangleChoice]):
-    """A kernel that is one product with a triangular operand, of known sizes."""
+class TriangularProducts(Template[Triangle, RegisterTile]):
+    """A kernel that is one product with a triangular operand, of known sizes. The tile of registers divides its rows
+    and its columns."""
 
     name = "triangle"
-    choice = TriangleChoice
+    choice = RegisterTile
 
     def recognise(self, facts: Facts) -> Triangle | None:
         if len(facts.blocks) != 1 or not facts.sums:
@@ -67,21 +61,21 @@ class TriangularProducts(Template[Triangle, TriangleChoice]):
                 return Triangle(found, rows, columns, terms, edges[edge])
         return None
 
-    def choices(self, shape: Triangle, target: Target) -> Iterator[TriangleChoice]:
+    def choices(self, shape: Triangle, target: Target) -> Iterator[RegisterTile]:
         for tile in tiles(_sums(shape, shape.terms, 1, target), target):
             if shape.rows % tile.rows == 0 and shape.columns % tile.columns == 0:
-                yield TriangleChoice(tile)
+                yield tile
 
-    def price(self, choice: TriangleChoice, shape: Triangle, target: Target) -> float:
+    def price(self, choice: RegisterTile, shape: Triangle, target: Target) -> float:
         """The terms that a tile runs, on average; those of the square count twice, for their masks."""
-        side = choice.tile.rows if shape.by_rows else choice.tile.columns
+        side = choice.rows if shape.by_rows else choice.columns
         ends = range(side, (shape.rows if shape.by_rows else shape.columns) + 1, side)
         terms = math.fsum(min(end + side, shape.terms) for end in ends) / len(ends)
-        sums = _sums(shape, math.ceil(terms), choice.tile.columns, target)
-        return cycles(sums, choice.tile, target) / target.core.hertz
+        sums = _sums(shape, math.ceil(terms), choice.columns, target)
+        return cycles(sums, choice, target) / target.core.hertz
 
-    def apply(self, s: Schedule, shape: Triangle, choice: TriangleChoice) -> Schedule:
-        found, dot, tile = shape.found, shape.found.block.name, choice.tile
+    def apply(self, s: Schedule, shape: Triangle, choice: RegisterTile) -> Schedule:
+        found, dot, tile = shape.found, shape.found.block.name, choice
         write, sums = sums_apart(s, dot)
         loops = s.get_loops(dot)
         assert found.rows is not None

@@ -1,11 +1,10 @@
-"""Products of one row by numbers of a few bits read these packed, where that is faster.
+"""Products of a few rows by numbers of a few bits read these packed, where that is faster.
 
     w: f32[4096, 512] = dequantize(q, s, axis=0, block=32)                 q: i4[4096, 512], s: f32[128, 512], constants
-    y: f32[1, 512] = contract(x, w, spec="mk,kn->mn")                      x: f32[1, 4096]
+    y: f32[3, 512] = contract(x, w, spec="mk,kn->mn")                      x: f32[3, 4096]
     =>
-    v: f32[4096] = reshape(x, shape=(4096))
-    t: f32[8, 64] = packed_product(v, p, t, bits=4, zero=8)                p: u8[8, 128, 16, 64], t: f32[8, 128, 64]
-    y: f32[1, 512] = reshape(t, shape=(1, 512))
+    t: f32[3, 8, 64] = packed_product(x, p, t, bits=4, zero=8)             p: u32[8, 128, 4, 64], t: f32[8, 128, 64]
+    y: f32[3, 512] = reshape(t, shape=(3, 512))
 
 Signed numbers become unsigned ones, and so do their zero points. Columns beyond the last panel are filled with zeros.
 What this pass leaves is computed when the module is folded: then the weights are floats.
@@ -26,15 +25,15 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
-from tilewright.ops.quantized import DequantizeAttributes
-from tilewright.plan.rewrite.packed import Row, panel, pays
+from tilewright.ops.quantized import WORD, DequantizeAttributes
+from tilewright.plan.rewrite.packed import Rows, panel, pays
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
 
 
 def keep_packed(module: Module, target: Target) -> Module:
-    """The module with the products of one row that are faster by packed weights rewritten."""
+    """The module with the products of a few rows that are faster by packed weights rewritten."""
     if not any(n.op.name == "dequantize" for f in _graphs(module) for n in f.nodes):
         return module
     floats, packed = (sum(_bytes(a, whole) for a in module.constants.values()) for whole in (True, False))
@@ -57,8 +56,8 @@ def _bytes(array: Array, as_floats: bool) -> float:
 def _rewrite(module: Module, function: GraphFunction, floats: float, packed: float, target: Target) -> Module:
     edit = Edit(module, function)
     for node in function.nodes:
-        found = find_row(edit, node)
-        made = None if found is None or not pays(found.row, floats, packed, target) else _made(edit, found, target)
+        found = find_packable(edit, node)
+        made = None if found is None or not pays(found.rows, floats, packed, target) else _made(edit, found, target)
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)
     return edit.finish()
@@ -66,19 +65,19 @@ def _rewrite(module: Module, function: GraphFunction, floats: float, packed: flo
 
 @dataclass(frozen=True, slots=True)
 class Packable:
-    """y[n] = the sum of x[k] * (codes[k, n] - zero[k // block, n]) * scale[k // block, n] over k: codes and zero points
-    are unsigned bytes."""
+    """y[m, n] = the sum of x[m, k] * (codes[k, n] - zero[k // block, n]) * scale[k // block, n] over k: codes and zero
+    points are unsigned bytes."""
 
     node: Node
     x: Value
     codes: Array
     scale: Array
     zero: Array
-    row: Row
+    rows: Rows
 
 
-def find_row(edit: Edit, node: Node) -> Packable | None:
-    """The product of one row by dequantized constants that a contraction is; None where it is another one."""
+def find_packable(edit: Edit, node: Node) -> Packable | None:
+    """The product of rows by dequantized constants that a contraction is; None where it is another one."""
     attrs = node.attrs
     if not isinstance(attrs, ContractAttributes) or attrs.dtype is not None or len(node.inputs) != 2:
         return None
@@ -93,13 +92,15 @@ def find_row(edit: Edit, node: Node) -> Packable | None:
     if any(a is None for a in arrays) or dtype.bits > 8 or size is None:
         return None
     q, scale, *zeros = (a.transpose(order) for a in arrays if a is not None)
-    row = Row(q.shape[1], q.shape[0], dtype.width, maker.attrs.block)
-    if math.prod(size) != row.terms or row.block * row.bits % 8 or 0 in q.shape:
+    if 0 in (*q.shape, *size):
+        return None
+    rows = Rows(math.prod(size) // q.shape[0], q.shape[1], q.shape[0], dtype.width, maker.attrs.block)
+    if (rows.rows > 1 and not _in_rows(attrs.spec)) or rows.block * rows.bits % WORD:
         return None
     half = 1 << (dtype.width - 1) if dtype.signed else 0
     zero = zeros[0].view(np.uint8) if zeros else np.zeros(scale.shape, np.uint8)
     mask = (1 << dtype.width) - 1
-    return Packable(node, x, q.view(np.uint8) & mask ^ half, scale, zero & mask ^ half, row)
+    return Packable(node, x, q.view(np.uint8) & mask ^ half, scale, zero & mask ^ half, rows)
 
 
 def _order(spec: str, maker: Node) -> tuple[int, int] | None:
@@ -115,24 +116,32 @@ def _order(spec: str, maker: Node) -> tuple[int, int] | None:
     return (maker.attrs.axis, 1 - maker.attrs.axis) if fits else None
 
 
+def _in_rows(spec: str) -> bool:
+    """Whether terms are the last dimension of rows, and columns the last of the result, whose others are the rows'."""
+    parsed = parse(spec)
+    x, w = ([index.axis for index in operand] for operand in parsed.operands)
+    return x[-1] in w and [*parsed.output[:-1]] == x[:-1] and parsed.output[-1] in w
+
+
 def _made(edit: Edit, found: Packable, target: Target) -> Value | None:
     """Adds the operators that compute the product."""
     edit.source = found.node.source
-    row, (out,) = found.row, found.node.outputs
+    rows, (out,) = found.rows, found.node.outputs
     width = panel(target)
-    padded = -(-row.columns // width) * width
+    padded = -(-rows.columns // width) * width
     codes, scale, zero = (_in_panels(_filled(a, padded), width) for a in (found.codes, found.scale, found.zero))
-    blocks = [edit.constant(_packed(codes, row), "packed"), edit.constant(scale, "scales")]
-    attrs = {"bits": row.bits, "zero": 0}
+    blocks = [edit.constant(_packed(codes, rows), "packed"), edit.constant(scale, "scales")]
+    attrs = {"bits": rows.bits, "zero": 0}
     if found.zero.min() == found.zero.max():
         attrs["zero"] = int(found.zero.flat[0])
     else:
         blocks.append(edit.constant(zero, "zeros"))
-    flat = _add(edit, "reshape", (found.x,), {"shape": (row.terms,)}, out.name)
+    flat = _add(edit, "reshape", (found.x,), {"shape": (rows.rows, rows.terms)}, out.name)
     product = _add(edit, "packed_product", (flat, *blocks), attrs, out.name)
-    whole = _add(edit, "reshape", (product,), {"shape": (padded,)}, out.name)
-    if padded != row.columns:
-        whole = _add(edit, "slice", (whole,), {"starts": (0,), "sizes": (row.columns,), "steps": (1,)}, out.name)
+    whole = _add(edit, "reshape", (product,), {"shape": (rows.rows, padded)}, out.name)
+    if padded != rows.columns:
+        cut = {"starts": (0, 0), "sizes": (rows.rows, rows.columns), "steps": (1, 1)}
+        whole = _add(edit, "slice", (whole,), cut, out.name)
     return _add(edit, "reshape", (whole,), {"shape": out.type.shape}, out.name)
 
 
@@ -152,11 +161,9 @@ def _in_panels(array: Array, width: int) -> Array:
     return np.ascontiguousarray(array.reshape(array.shape[0], -1, width).transpose(1, 0, 2))
 
 
-def _packed(codes: Array, row: Row) -> Array:
-    """[panels, k, n] as [panels, blocks, bytes, n], the first number of a byte in its low bits."""
-    each = 8 // row.bits
-    split = codes.reshape(codes.shape[0], -1, row.block // each, each, codes.shape[2])
-    packed = split[:, :, :, 0].copy()
-    for place in range(1, each):
-        packed |= split[:, :, :, place] << (place * row.bits)
-    return packed
+def _packed(codes: Array, rows: Rows) -> Array:
+    """[panels, k, n] as [panels, blocks, words, n], the first number of a word in its low bits."""
+    each = WORD // rows.bits
+    split = codes.reshape(codes.shape[0], -1, rows.block // each, each, codes.shape[2]).astype(np.uint32)
+    places = np.arange(0, WORD, rows.bits, dtype=np.uint32)[:, None]
+    return np.asarray(np.bitwise_or.reduce(split << places, axis=3))

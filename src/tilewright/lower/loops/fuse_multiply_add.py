@@ -2,6 +2,7 @@
 
     t[i] = t[i] + a[k]*b[k]         =>       t[i] = fma(a[k], b[k], t[i])
     t[i] = t[i] - a[k]*b[k]         =>       t[i] = fma(neg(a[k]), b[k], t[i])
+    t[i] = t[i] + (p + a[k]*b[k])   =>       t[i] = t[i] + fma(a[k], b[k], p)
 
 Only where a store adds to what it loads from the same place, in f32 or f64: there the order of roundings is the
 schedule's choice already, and one rounding fewer never loses accuracy.
@@ -49,8 +50,20 @@ def _fuse(value: Expr, own: Load) -> Expr | None:
         if isinstance(term, Mul):
             value = call("fma", term.a if added else -term.a, term.b, value)
         else:
+            term = _fuse_term(term)
             value = value + term if added else value - term
     return value
+
+
+def _fuse_term(term: Expr) -> Expr:
+    """A term with the products that it adds up, one after the other, fused with their sums."""
+    products: list[Mul] = []
+    while isinstance(term, Add) and isinstance(term.b, Mul):
+        products.append(term.b)
+        term = term.a
+    for product in reversed(products):
+        term = call("fma", product.a, product.b, term)
+    return term
 
 
 def _starts_with(e: Expr, own: Load) -> bool:

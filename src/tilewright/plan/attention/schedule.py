@@ -9,12 +9,8 @@
 
 Both products are tiled like any other contraction, inside a block of rows. Steps in between are whatever maps and
 reductions of rows stand between two products: a kernel is an attention by its shape, not by what it computes. Maps are
-in vectors, reductions are vectors of partial results, which are halved at the end:
-
-    for r in 0..4, k in 0..n: t[r] = max(t[r], s[r, k])   =>   for ko: for r: p[r, 0..8] = max(p[r], s[r, ko*8 ..])
-                                                               p4[r] = max(p[r, 0..4], p[r, 4..8]), p2 = …, t = …
-
-Rows side by side hide what a reduction of one waits for; of one alone several vectors do.
+in vectors, reductions are vectors of partial results, which are halved at the end. A few rows run side by side, so that
+each hides what the reductions of another one wait for.
 
 The time is that of both products by their best tiles, of what is done to scores, and of panels of keys and values.
 """
@@ -22,7 +18,7 @@ The time is that of both products by their best tiles, of what is done to scores
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -30,29 +26,16 @@ from tilewright.analysis.sizes import LARGE, USUAL
 from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks
-from tilewright.loops.nodes import LoopKind, Store
+from tilewright.loops.nodes import Store
 from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
-from tilewright.plan.price.points import copy_cycles, transpose_cycles, vector_cycles
+from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
 from tilewright.plan.price.transfer import byte_cycles, fits
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import (
-    MANY,
-    extent,
-    hold_sums,
-    is_bounded,
-    loops_of,
-    order_tile,
-    ordered,
-    panel_over_the_edge,
-    settle_edges,
-    split_tile,
-    write_out,
-    write_out_terms,
-)
+from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import fill_panels, local_bytes, pack
 from tilewright.schedule.find import find_block, find_loop, stored_buffers, writers_of
 from tilewright.schedule.schedule import Schedule
@@ -64,15 +47,13 @@ from tilewright.types.scopes import MOST_BYTES, Scope
 class Choice:
     """The register tiles of the scores and of the second product; the rows of a block; and whether blocks may overlap,
     so that only heads are shared by threads: rows left over then make a block together with rows of the one before.
-    Reductions of so many rows, or of one row in so many vectors, run side by side (`together`, `chains`). Of both
-    products so many `terms` are written out."""
+    Steps of so many rows run side by side (`together`). Of both products so many `terms` are written out."""
 
     scores: RegisterTile
     sums: RegisterTile
     rows: int
     overlap: bool
     together: int
-    chains: int
     terms: tuple[int, int] = (1, 1)
 
 
@@ -88,16 +69,15 @@ class Attentions(Template[Attention, Choice]):
 
     def choices(self, shape: Attention, target: Target) -> Iterator[Choice]:
         size, seen = shape.size, set()
-        chains = max(round(target.core.fma_latency / target.core.add_cycles) // 2, 1)
         overlap = not size.any_rows and not _shares_rows(size, target)
         for rows in _row_blocks(size, target):
             tiles = best_tiles(size, rows, target)
             if size.any_rows:
                 step = math.lcm(*(tile.rows for tile in tiles))
                 rows = -(-rows // step) * step
-            together = max(n for n in range(1, chains + 1) if rows % n == 0)
             terms = written_out(tiles[0], target), written_out(tiles[1], target)
-            choice = Choice(*tiles, rows, overlap, together, chains, terms)
+            together = max(n for n in range(1, additions(target) // 2 + 1) if rows % n == 0)
+            choice = Choice(*tiles, rows, overlap, together, terms)
             if choice not in seen:
                 seen.add(choice)
                 yield choice
@@ -115,23 +95,31 @@ class Attentions(Template[Attention, Choice]):
             (found.second, found.write, choice.sums, choice.terms[1]),
         )
         panels = [pack(s, dot, dot.vector, dot.columns, tile.columns) for dot, _, tile, _ in products]
-        _gather(s, found, rows, choice.together)
+        _gather(s, found, rows)
         _place_operands(s, found, batch, rows, panels, choice.scores.lanes)
         whole = set() if batch else {b.name for panel in panels for b in stored_buffers(find_block(s.func, panel))}
         for name in [b.name for b in allocations(s.func.body) if b.scope is Scope.ARENA and b.name not in whole]:
             s.compact(name)
+        for name in [b for b in found.between if find_block(s.func, b).where is not None]:
+            s.pad(name)  # what rows beyond the last one come to is stored by nobody
         for panel in panels:
-            fill_panels(s, panel, loops_of(s, panel, -3))
+            fill_panels(s, panel, tiling.loops_of(s, panel, -3))
         for dot, write, tile, terms in products:
             _tile(s, dot, write, tile, terms)
+        steps = [s.get_loops(name) for name in found.between]
         for name in found.between:
-            _in_lanes(s, name, choice.scores.lanes, choice.chains)
+            _in_lanes(s, name, choice.scores.lanes)
         for buffer in allocations(s.func.body):
             if buffer.scope is Scope.ARENA and local_bytes(buffer) <= MOST_BYTES[Scope.STACK]:
                 s.set_scope(buffer.name, "stack" if local_bytes(buffer) > buffer.dtype.bytes else "register")
+        if choice.together > 1:
+            for row in dict.fromkeys(loops[loops.index(rows) + 1] for loops in steps):
+                _, few = s.split(row, choice.together)
+                s.unroll(few)
+                s.jam(few, front=True)
         shared = batch if choice.overlap else [*batch, rows]
         if shared:
-            s.parallel(ordered({v: extent(s, v) for v in shared})[0])
+            s.parallel(tiling.ordered({v: tiling.extent(s, v) for v in shared})[0])
         return s
 
 
@@ -140,16 +128,16 @@ def _row_blocks(size: Size, target: Target) -> Iterator[int]:
     if size.any_rows:
         yield from range(1, 2 * target.vector_registers + 1)
         return
-    most = max(-(-size.rows * size.heads // MANY), 1) if _shares_rows(size, target) else size.rows
+    most = max(-(-size.rows * size.heads // tiling.MANY), 1) if _shares_rows(size, target) else size.rows
     yield from (rows for rows in range(1, most + 1) if rows == -(-size.rows // -(-size.rows // rows)))
 
 
 def _shares_rows(size: Size, target: Target) -> bool:
     """Whether threads share the blocks of a head: heads are few, and each share takes longer than to hand it out."""
-    if size.heads >= MANY or size.any_rows:
+    if size.heads >= tiling.MANY or size.any_rows:
         return size.any_rows
     tiles = best_tiles(size, size.rows, target)
-    return seconds(size, *tiles, size.rows, 1, target) > MANY * target.core.fork_seconds
+    return seconds(size, *tiles, size.rows, 1, target) > tiling.MANY * target.core.fork_seconds
 
 
 def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, together: int, target: Target) -> float:
@@ -203,9 +191,9 @@ def _panels(size: Size, lanes: int, target: Target) -> float:
     return sum((transpose_cycles if apart else copy_cycles)(elements, lanes, target) for elements, apart in counts)
 
 
-def _gather(s: Schedule, found: Attention, rows: Var, together: int) -> None:
-    """Everything is computed for a block of rows. Steps of rows that feed one map share its loop over rows, a few of
-    them at a time, and so do reductions of what it stores."""
+def _gather(s: Schedule, found: Attention, rows: Var) -> None:
+    """Everything is computed for a block of rows. Steps of rows that feed one map share its loop over rows, and so
+    do reductions of what it stores."""
     s.compute_at(found.second.block.name, rows)
     place: dict[str, Var] = {}
     for block in reversed(found.between):
@@ -215,7 +203,7 @@ def _gather(s: Schedule, found: Attention, rows: Var, together: int) -> None:
         s.compute_at(block, loop if loop is not None else rows)
         if loop is None and not find_block(s.func, block).reduce:
             inside = s.get_loops(block)
-            place[block], _ = s.split(inside[inside.index(rows) + 1], together)
+            place[block] = inside[inside.index(rows) + 1]
         elif loop is not None:
             place[block] = loop
     for block in [b for b in found.between if b not in place]:
@@ -239,71 +227,24 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms
     """A tile of a product is summed up in registers, and what is stored of it is computed from these."""
     dot = found.block.name
     *_, row, column, term = s.get_loops(dot)
-    panels, tiles, inner, vectors, lane = split_tile(s, row, column, tile)
-    order_tile(s, [panels, tiles, term], [inner, vectors, lane])
+    panels, tiles, inner, vectors, lane = tiling.split_tile(s, row, column, tile)
+    tiling.order_tile(s, [panels, tiles, term], [inner, vectors, lane])
     (sums,) = stored_buffers(find_block(s.func, dot))
-    hold_sums(s, sums.name, [write], tiles)
-    write_out_terms(s, [term], tile, terms)
-    along = {write: write_out(s, write, tiles, tile), dot: vectors}
-    for name in (dot, *panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
-        settle_edges(s, found, tile, inner, lane, name, packed=True)
+    tiling.hold_sums(s, sums.name, [write], tiles)
+    tiling.write_out_terms(s, [term], tile, terms)
+    along = {write: tiling.write_out(s, write, tiles, tile), dot: vectors}
+    for name in (dot, *tiling.panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
+        tiling.settle_edges(s, found, tile, inner, lane, name, packed=True)
 
 
-def _in_lanes(s: Schedule, name: str, lanes: int, chains: int) -> None:
-    """The innermost loop of a block of a few rows in vectors. A reduction has so many `chains` of vectors, which hide
-    the cycles of an addition."""
-    own = [v for v in s.get_loops(name) if [b.name for b in blocks(find_loop(s.func, v))] == [name]]
+def _in_lanes(s: Schedule, name: str, lanes: int) -> None:
+    """A step of a row over its keys in vectors; of numbers that rows come to, each by itself."""
+    *_, keys = s.get_loops(name)
     if find_block(s.func, name).reduce:
-        _partial(s, name, own, lanes, chains)
-    elif own:
-        vectors, lane = s.split(own[-1], lanes, tail="mask")
+        s.decompose_reduction(name, keys)
+        s.sum_in_lanes(keys, lanes, tail="mask")
+    elif [b.name for b in blocks(find_loop(s.func, keys))] == [name]:
+        vectors, lane = s.split(keys, lanes, tail="mask")
         s.vectorize(lane)
-        _whole_apart(s, name, vectors)
-
-
-def _partial(s: Schedule, name: str, own: Sequence[Var], lanes: int, chains: int) -> None:
-    """A reduction of rows, in loops of its own over these and its terms, as one of vectors."""
-    *rows, loop = own
-    outside = [v for v in s.get_loops(name) if v not in own]
-    beside = [v for v in rows if extent(s, v) <= chains]
-    width, terms = lanes, extent(s, loop)
-    while not beside and width < chains * lanes and 2 * width <= terms:
-        width *= 2
-    outer, inner = s.split(loop, width, tail="mask")
-    part = _factor(s, name, inner, width, lanes)
-    if beside:
-        s.reorder(outer, *beside)
-    _unroll(s, part, [*outside, *(v for v in rows if v not in beside), outer])
-    _whole_apart(s, part, outer)
-    while width > 2:
-        width //= 2
-        _, inner = s.split(s.get_loops(name)[-1], width)
-        _unroll(s, _factor(s, name, inner, width, lanes), outside)
-    _unroll(s, name, outside)
-
-
-def _factor(s: Schedule, name: str, loop: Var, width: int, lanes: int) -> str:
-    """Partial results for each iteration of a loop, in registers and in vectors. Returns the block's name."""
-    part: str = s.rfactor(name, loop, axis=len(find_block(s.func, name).spatial))[0]
-    (made,) = stored_buffers(find_block(s.func, part))
-    inner = s.get_loops(part)[-1]
-    if width > lanes:
-        _, inner = s.split(inner, lanes)
-    s.vectorize(inner)
-    s.set_scope(made.name, "register")
-    return part
-
-
-def _unroll(s: Schedule, name: str, outside: Sequence[Var]) -> None:
-    """The loops around a block but for those `outside`, and for lanes, written out."""
-    for loop in s.get_loops(name):
-        if loop not in outside and find_loop(s.func, loop).kind is LoopKind.SERIAL:
-            s.unroll(loop)
-
-
-def _whole_apart(s: Schedule, name: str, loop: Var) -> None:
-    """Iterations in which no condition on their own number fails, in a loop of their own."""
-    if is_bounded(s, name, loop) and extent(s, loop) > 1:
-        if find_block(s.func, name).init is not None:
-            s.decompose_reduction(name, loop)
-        s.partition(loop)
+        if tiling.is_bounded(s, name, vectors) and tiling.extent(s, vectors) > 1:
+            s.partition(vectors)

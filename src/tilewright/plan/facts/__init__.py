@@ -1,3 +1,1 @@
 """Facts of a kernel: contractions and windows, recognised in loops functions. In: a function. Out: records of it."""
-
-from __future__ import annotations

@@ -11,6 +11,8 @@ same with windowed indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the 
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.analysis.sizes import known
 from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
@@ -108,10 +110,7 @@ class Contraction:
     @property
     def depth(self) -> int:
         """K: the number of terms of one sum."""
-        total = 1
-        for n in self.reduce:
-            total *= max(known(self.extents[n]), 1)
-        return total
+        return prod(max(known(self.extents[n]), 1) for n in self.reduce)
 
 
 def find_contraction(function: Function) -> Contraction | None:
@@ -145,17 +144,8 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     row = max(rows, key=lambda a: (*_rows_of(extents[place[a.var]]), place[a.var]), default=None)
     batch = tuple(place[a.var] for a in block.spatial if a is not row and a.var is not columns)
     reduce = tuple(place[a.var] for a in block.reduce)
-    return Contraction(
-        block,
-        store.buffer,
-        vector,
-        broadcast,
-        place[columns],
-        None if row is None else place[row.var],
-        batch,
-        reduce,
-        extents,
-    )
+    rows_at = None if row is None else place[row.var]
+    return Contraction(block, store.buffer, vector, broadcast, place[columns], rows_at, batch, reduce, extents)
 
 
 def _rows_of(extent: Expr) -> tuple[bool, int]:

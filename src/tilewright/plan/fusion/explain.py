@@ -13,41 +13,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from tilewright.analysis.cost import count_flops, total_of
+from tilewright.analysis.cost import count_flops
 from tilewright.analysis.sizes import Sizes, sizes_of_call
 from tilewright.core.records import dataclass
-from tilewright.expr.build import minimum
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
 from tilewright.loops.nodes import Function
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
-from tilewright.plan.price.kernels import CostModel, KernelCost
+from tilewright.plan.price.kernels import CostModel
 from tilewright.store import Json
 from tilewright.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRow:
-    """A call of a kernel: the function, its template, its operators in program order; its predicted cost; the front
-    end's operators that it was made of; its flops and bytes; and the symbols of its sizes. If there are none, its cost
-    holds for all calls."""
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRow(Kernel):
+    """A call of a kernel: the function that it is, and its flops."""
 
-    name: str
-    template: str
-    operators: tuple[str, ...]
-    cost: KernelCost
-    source: tuple[str, ...]
-    flops: Expr
-    bytes: Expr
-    symbols: tuple[Var, ...]
-
-    @property
-    def seconds(self) -> float:
-        """The predicted seconds in all."""
-        return self.cost.seconds
+    name: str = field(kw_only=True)
+    flops: Expr = field(kw_only=True)
 
     def record(self) -> dict[str, Json]:
         """The row as JSON."""
@@ -143,21 +129,7 @@ def report(plans: Mapping[str, Plan], module: Module, planned: Module, target: T
     kernels."""
     names = callees_of(planned)
     flops = {name: count_flops(f) for name, f in planned.functions.items() if isinstance(f, Function)}
-    rows = tuple(_kernel(k, names[k.outputs[0]], flops) for plan in plans.values() for k in plan.kernels)
+    calls = [(k, names[k.outputs[0]]) for plan in plans.values() for k in plan.kernels]
+    rows = tuple([KernelRow(k.nodes, k.inside, k.template, k.cost, k.beside, name=n, flops=flops[n]) for k, n in calls])
     parts = tuple(PartRow.of(part, names) for plan in plans.values() for part in plan.parts if part.kernels)
     return PlanReport(rows, parts, module.with_constants({}), dict(plans), target)
-
-
-def _kernel(kernel: Kernel, name: str, flops: Mapping[str, Expr]) -> KernelRow:
-    operators = tuple(node.op.name for node in kernel.nodes if node.inputs)
-    written = [v.type.size * v.type.dtype.bytes for v in kernel.outputs]
-    moved = total_of([*(_read(kernel, v) * v.type.dtype.bytes for v in kernel.reads()), *written])
-    return KernelRow(name, kernel.template, operators, kernel.cost, kernel.source, flops[name], moved, kernel.symbols)
-
-
-def _read(kernel: Kernel, value: Value) -> Expr:
-    """The elements of a value that a kernel reads. From a table, at most the rows that it gathers."""
-    readers = [node for node in kernel.nodes if value in node.inputs]
-    if any(not node.op.reads_part or value in node.inputs[1:] for node in readers):
-        return value.type.size
-    return minimum(value.type.size, total_of([node.outputs[0].type.size for node in readers]))

@@ -21,8 +21,10 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from functools import cache
 
+from tilewright.analysis.cost import total_of
 from tilewright.core.records import dataclass
-from tilewright.expr.nodes import Var
+from tilewright.expr.build import minimum
+from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.dataflow import Reference, is_free
@@ -56,6 +58,29 @@ class Kernel:
     def outputs(self) -> tuple[Value, ...]:
         """The values that the kernel stores."""
         return tuple(v for node in (*self.beside, self.root) for v in node.outputs)
+
+    @property
+    def seconds(self) -> float:
+        """What a call is expected to take, for the sizes that were assumed; for all, where it has no symbols."""
+        return self.cost.seconds
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators of its nodes, in program order."""
+        return tuple(n.op.name for n in self.nodes if n.inputs)
+
+    @property
+    def bytes(self) -> Expr:
+        """The bytes that the kernel reads and writes, of each value once."""
+        moved = [(self._read(v), v) for v in self.reads()] + [(v.type.size, v) for v in self.outputs]
+        return total_of([elements * v.type.dtype.bytes for elements, v in moved])
+
+    def _read(self, value: Value) -> Expr:
+        """The elements of a value that the kernel reads. From a table, at most the rows that it gathers."""
+        readers = [n for n in self.nodes if value in n.inputs]
+        if any(not n.op.reads_part or value in n.inputs[1:] for n in readers):
+            return value.type.size
+        return minimum(value.type.size, total_of([n.outputs[0].type.size for n in readers]))
 
     @property
     def source(self) -> tuple[str, ...]:

@@ -12,16 +12,8 @@ from functools import lru_cache
 
 from tilewright.core.records import dataclass
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import (
-    Dot,
-    RegisterTile,
-    choose_dot,
-    cycles,
-    free_places,
-    tallest,
-    tile_registers,
-    tiles,
-)
+from tilewright.plan.price import contraction
+from tilewright.plan.price.contraction import Dot, RegisterTile
 from tilewright.plan.price.transfer import fits, room_in
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
@@ -70,7 +62,7 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
         return
     for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
         yield replace(choice, terms=written_out(choice.tile, target) if size.rows else 1)
-    dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
+    dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.summed >= dot.depth:
         for choice in _of_dot(size.taken(dot), target):
             yield replace(choice, pack_broadcast=not size.is_ready(dot), dot=dot)
@@ -91,14 +83,14 @@ def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:
     lanes, streams = size.lanes(target), target.streams
     if size.vector.constant and size.vector.plain:
         line = max(target.caches[0].line // size.vector.bytes, lanes)
-        for vectors in range(1, min(tile_registers(target) // 2, -(-size.columns // lanes)) + 1):
+        for vectors in range(1, min(contraction.tile_registers(target) // 2, -(-size.columns // lanes)) + 1):
             if vectors <= streams or vectors % streams == 0:
                 tile = RegisterTile(1, vectors, lanes)
                 at_once = next((n for n in range(streams, 1, -1) if tile.columns % (n * line) == 0), 1)
                 yield Choice(tile, 1, None, True, False, streams=at_once)
     elif size.vector.step in (1, 2):
         terms = streams if size.vector.plain and size.axes == 1 and size.terms > streams else None
-        for tile in tiles(size.tile_sums(1, size.terms, target), target, spread=size.spread):
+        for tile in contraction.tiles(size.tile_sums(1, size.terms, target), target, spread=size.spread):
             yield Choice(tile, _panels_of_results(size, tile, target) if terms else 1, terms, False, False)
 
 
@@ -132,14 +124,14 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     is none of them."""
     sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    tall = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
-    fitting = tiles(sums, target, tall, spread=size.spread)
-    price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
+    tall = 1 if not size.rows else contraction.free_places(target) if side_by_side else contraction.tallest(target)
+    fitting = contraction.tiles(sums, target, tall, spread=size.spread)
+    price = {t: contraction.cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     most = (1 + target.core.unhidden) * min(price.values())
     near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= most]
     alike: dict[tuple[int, bool], list[RegisterTile]] = {}
     for tile in near:
-        alike.setdefault((tile.vectors, tile.rows <= free_places(target)), []).append(tile)
+        alike.setdefault((tile.vectors, tile.rows <= contraction.free_places(target)), []).append(tile)
     return tuple(sorted((t for found in alike.values() for t in found[:2]), key=lambda t: -t.rows * t.vectors))
 
 
@@ -149,7 +141,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
     # Of counted rows places lie apart by a constant, and need no registers of their own.
     counted = size.own > 1 or (not size.any_rows and size.rows % tile.rows == 0)
     alone = size.axes == 1 or size.dot is not None
-    ahead = alone and size.rows > tile.rows and (tile.rows <= free_places(target) or counted)
+    ahead = alone and size.rows > tile.rows and (tile.rows <= contraction.free_places(target) or counted)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
@@ -229,6 +221,6 @@ def written_out(tile: RegisterTile, target: Target) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
     by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > free_places(target) or target.architecture == "aarch64":
+    if tile.rows > contraction.free_places(target) or target.architecture == "aarch64":
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

@@ -27,29 +27,8 @@ from tilewright.plan.gemm.price import seconds
 from tilewright.plan.gemm.shape import Product, recognise
 from tilewright.plan.price.contraction import Dot
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import (
-    MANY,
-    extent,
-    has_room,
-    hold_sums,
-    is_bounded,
-    order_tile,
-    ordered,
-    panel_over_the_edge,
-    settle_edges,
-    split_columns,
-    sums_apart,
-    write_out,
-    write_out_terms,
-)
-from tilewright.plan.tile.packing import (
-    copy_terms,
-    copy_vectors,
-    keep_near,
-    pack,
-    pack_in_first_tile,
-    pack_terms,
-)
+from tilewright.plan.tile import loops as tiling
+from tilewright.plan.tile import packing
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -106,7 +85,7 @@ def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
     becomes a copy of them."""
     if found.out.scope is not Scope.ARGUMENT:
         return list(s.get_consumers(found.block.name)), found.out.name
-    write, sums = sums_apart(s, found.block.name)
+    write, sums = tiling.sums_apart(s, found.block.name)
     return [write], sums
 
 
@@ -116,22 +95,22 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
-    hold_sums(s, sums, results, nest.tiles)
-    if nest.together is not None and is_bounded(s, dot, nest.together):
+    tiling.hold_sums(s, sums, results, nest.tiles)
+    if nest.together is not None and tiling.is_bounded(s, dot, nest.together):
         s.pad_sum(dot, nest.together)
     vectors, copied = {dot: nest.vectors}, None
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif packed and not (found.vector.is_constant or choice.rows_stay):
         s.compute_at(packed[0], nest.panels)
-        keep_near(s, packed[0])
+        packing.keep_near(s, packed[0])
         if not choice.first_packs:
             s.vectorize(s.get_loops(packed[0])[-1])
-    vectors |= {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
+    vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)
     tails = _without_dead_vectors(s, found, choice, nest, vectors, copied)
     for block in (dot, *tails):
-        settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
+        tiling.settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
         if nest.together is not None and choice.dot is not None:
             s.tensorize(s.get_loops(block)[place], choice.dot.instruction)
     if choice.prefetch > 0:
@@ -139,7 +118,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, choice, nest, tails)
     if choice.first_packs and nest.row is not None:
-        pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
+        packing.pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
 
 
@@ -147,12 +126,12 @@ def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[lis
     """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and
     of the other's tiles of rows."""
     dot, parts = choice.dot, found.vector.parts if choice.pack_vector else ()
-    packed = [pack(s, found, part, found.columns, choice.panel_columns, dot) for part in parts]
+    packed = [packing.pack(s, found, part, found.columns, choice.panel_columns, dot) for part in parts]
     rows = None
     if choice.pack_broadcast and dot is not None:
-        rows = pack_terms(s, found, dot)
+        rows = packing.pack_terms(s, found, dot)
     elif choice.pack_broadcast and found.rows is not None:
-        rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
+        rows = packing.pack(s, found, found.broadcast, found.rows, choice.tile.rows)
     return packed, rows
 
 
@@ -164,14 +143,14 @@ def _copy_for_instruction(
     assert choice.dot is not None
     depth, lanes = choice.dot.depth, choice.tile.lanes
     if rows is not None and not found.broadcast.is_constant:
-        copy_terms(s, rows, depth, lanes)
+        packing.copy_terms(s, rows, depth, lanes)
     if found.vector.is_constant:
         if nest.together is not None:
-            copy_vectors(s, panel, depth, lanes)
+            packing.copy_vectors(s, panel, depth, lanes)
         return None
     s.compute_at(panel, nest.panels)
-    keep_near(s, panel)
-    vectors[panel] = copy_vectors(s, panel, depth, lanes)
+    packing.keep_near(s, panel)
+    vectors[panel] = packing.copy_vectors(s, panel, depth, lanes)
     return panel
 
 
@@ -183,8 +162,8 @@ def _without_dead_vectors(
     contraction's block."""
     if choice.block_panels is not None or choice.streams > 1:
         return []
-    apart = not found.vector.is_constant and (choice.pack_vector or not has_room(found, choice.tile))
-    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart, copied)
+    apart = not found.vector.is_constant and (choice.pack_vector or not tiling.has_room(found, choice.tile))
+    return tiling.panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart, copied)
 
 
 def _prefetch_constants(
@@ -202,7 +181,7 @@ def _prefetch_constants(
 def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:
     """When a tile is stored, the rows of the next one are brought near, and those of what epilogues read there, a
     cache line of each: the stores of a tile would else wait for memory that was last used long ago."""
-    if found.rows is None or extent(s, tiles) == 1:
+    if found.rows is None or tiling.extent(s, tiles) == 1:
         return
     asked: dict[str, Var] = {}
     for block in results:
@@ -225,8 +204,8 @@ def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest, tails: S
     columns = known(found.extents[found.columns])
     panels, rest = divmod(columns, choice.tile.columns)
     whole = isinstance(found.extents[found.columns], Const) and rest == 0
-    if not known_rows and nest.outer is nest.blocks and whole and panels >= 2 * MANY:  # it may be the only block
-        group, _ = s.split(nest.panels, panels // MANY, tail="clip")
+    if not known_rows and nest.outer is nest.blocks and whole and panels >= 2 * tiling.MANY:  # it may be the only block
+        group, _ = s.split(nest.panels, panels // tiling.MANY, tail="clip")
         s.parallel(nest.outer)
         s.parallel(group)
         s.fuse(nest.outer, group)
@@ -256,16 +235,19 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     s.decompose_reduction(dot, nest.terms)
     s.stage(sums, nest.tiles, scope="register")
     load, store = f"{sums}.load", f"{sums}.store"
-    vectors = {dot: nest.vectors} | {block: write_out(s, block, nest.tiles, choice.tile) for block in (load, store)}
+    vectors = {dot: nest.vectors}
+    vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in (load, store)}
     around = apart or next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
     for block in results:
         s.reverse_compute_at(block, around)
         s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
     if apart is not None:
-        keep_near(s, sums)
-    tails = [] if choice.pack_vector else panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)
+        packing.keep_near(s, sums)
+    tails: list[str] = []
+    if not choice.pack_vector:
+        tails = tiling.panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)
     for block in (dot, *tails):
-        settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
+        tiling.settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
     if apart is None:
         _prefetch_results(s, found, [store], nest.tiles)
     s.parallel(nest.outer)
@@ -294,7 +276,7 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     """Splits and orders the loops of the contraction. Rows are cut into cache blocks, or panels where there are no
     rows; panels in groups where all rows pass by a few of them at a time."""
     loops = s.get_loops(found.block.name)
-    panels, vectors, lane = split_columns(s, loops[found.columns], choice.tile)
+    panels, vectors, lane = tiling.split_columns(s, loops[found.columns], choice.tile)
     row, tiles, near, blocks, cut = None, None, None, None, None
     outer = {loops[n]: known(found.extents[n]) for n in found.batch}
     if found.rows is not None:
@@ -315,8 +297,8 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
     own = [loops[n] for n in found.own_batches]
     first, order = _order(found, choice, outer, own, (near, blocks, cut, panels, tiles))
-    order_tile(s, [*order, *terms], inner, together)
-    write_out_terms(s, terms, choice.tile, choice.terms)
+    tiling.order_tile(s, [*order, *terms], inner, together)
+    tiling.write_out_terms(s, terms, choice.tile, choice.terms)
     return Nest(first, near, blocks, cut, panels, order[-1], row, vectors, lane, together)
 
 
@@ -337,14 +319,14 @@ def _order(
     if near is not None and choice.block_panels is not None:
         batches = {v: n for v, n in outer.items() if v is not blocks}
         groups = {near: -(-count // choice.block_panels)}
-        first = ordered({v: n for v, n in batches.items() if n > 1} | groups)[0]
+        first = tiling.ordered({v: n for v, n in batches.items() if n > 1} | groups)[0]
         order, inside = [*batches, near], (blocks, cut, panels, tiles)
-    elif cut is not None and (tiles is None or max(outer.values()) >= MANY):
-        order, inside = ordered(outer), (cut, panels, tiles)
+    elif cut is not None and (tiles is None or max(outer.values()) >= tiling.MANY):
+        order, inside = tiling.ordered(outer), (cut, panels, tiles)
     elif own and choice.prefetch:
         order = [*own, panels, *(v for v in outer if v not in own)]
     else:
-        order = ordered(outer | {panels: count})
+        order = tiling.ordered(outer | {panels: count})
     return first or order[0], [*order, *(v for v in inside if v is not None)]
 
 

@@ -3,7 +3,8 @@ beside another template's tiles run.
 
     for i in 0..n: { m = -inf; for k: m = max(m, x[i, k]); s = 0; for k: s = s + exp(x[i, k] - m); for k: y[i, k] = … }
 
-becomes a parallel loop over rows, in which each pass over a row is vectorized.
+becomes a loop over rows, in which each pass over a row is vectorized. Threads share the outermost loop of a nest
+(lower/kernels/share_out.py).
 """
 
 from __future__ import annotations
@@ -37,27 +38,23 @@ class Pass:
     lanes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """The loops of a nest that run in vectors, and whether threads share the rows around them."""
-
-    passes: tuple[Pass, ...] = ()
-    shared: bool = False
+Nest = tuple[Pass, ...]
+"""The loops of a nest that run in vectors."""
 
 
 def choose_nest(nest: For, target: Target) -> Nest:
     """Tiles where an axis of points or accumulations vectorizes; else row by row; else the nest stays as it is."""
     if not is_schedulable(nest):
-        return Nest()
+        return ()
     if not any(b.reduce for b in blocks(nest)):
-        return Nest((Pass(0, choose_points(nest, target)),)) if holds_points(nest) else Nest()
+        return (Pass(0, choose_points(nest, target)),) if holds_points(nest) else ()
     lanes = lanes_of(nest, target)
     widths = [lanes]
     if not reduces_contiguously(nest, lanes):
         least = max(min(SHORTEST_LANES, lanes // 2), 2)
         widths += [n for n in (lanes // 2, lanes // 4) if n >= least]
     tile = next((t for t in (choose_sums(nest, n, target) for n in widths) if t is not None), None)
-    return _choose_rows(nest, lanes, target) if tile is None else Nest((Pass(0, tile),))
+    return _choose_rows(nest, lanes, target) if tile is None else (Pass(0, tile),)
 
 
 def _choose_rows(nest: Stmt, lanes: int, target: Target) -> Nest:
@@ -75,7 +72,7 @@ def _choose_rows(nest: Stmt, lanes: int, target: Target) -> Nest:
             found += [Pass(numbers[v], lanes=_width(v.size, lanes, sums[v], target)) for v in chosen]
         elif holds_points(part):
             found.append(Pass(numbers[inside[0]], choose_points(part, target, lanes)))
-    return Nest(tuple(found), bool(spatial))
+    return tuple(found)
 
 
 def _width(size: int | None, lanes: int, sums: int, target: Target) -> int:
@@ -92,17 +89,15 @@ def _width(size: int | None, lanes: int, sums: int, target: Target) -> int:
 def apply_nest(s: Schedule, nest: For, chosen: Nest) -> Var | None:
     """The steps of a choice. Returns the outermost loop, where that holds all of the nest."""
     loops = loops_inside(nest)
-    if chosen.shared:
-        s.parallel(nest.var)
-    whole: Var | None = None if chosen.passes else nest.var
-    for one in reversed(chosen.passes):
-        loop = find_loop(s.func, loops[one.loop].var)
+    whole: Var | None = nest.var
+    for one in reversed(chosen):
+        loop, made = find_loop(s.func, loops[one.loop].var), None
         if one.tile is None:
             s.sum_in_lanes(loop.var, one.lanes)
         else:
             made = apply_tile(s, loop, one.tile)
-            whole = made if one.loop == 0 else None
-    return nest.var if chosen.shared else whole
+        whole = made if one.loop == 0 else whole
+    return whole
 
 
 def apply_nests(s: Schedule, chosen: Iterable[Nest]) -> list[Var]:
@@ -129,7 +124,7 @@ def schedule_beside(s: Schedule, target: Target) -> None:
         if isinstance(nest, For) and _is_plain(nest):
             s.attempt(join_pieces, s, number)
     found = [nest for nest in nests(s.func) if isinstance(nest, For)]
-    loops = apply_nests(s, [choose_nest(nest, target) if _is_plain(nest) else Nest() for nest in found])
+    loops = apply_nests(s, [choose_nest(nest, target) if _is_plain(nest) else () for nest in found])
     before = s.func
     s.merge_loops(*loops)
     if s.func is not before:

@@ -14,7 +14,6 @@ vector of w is loaded once for R rows, an element of x once for V vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -53,8 +52,7 @@ class Strip:
 class Tile:
     """How loops, known by their numbers, run in vectors. Lanes lie along loop `along`, in `strips`, each for what the
     one before left over. Of loop `across`, where not None, each strip has `rows` iterations written out, or it runs in
-    blocks of `line` iterations. Reduce loops of at most `turns` iterations are written out. Threads share loop
-    `shared`."""
+    blocks of `line` iterations. Reduce loops of at most `turns` iterations are written out."""
 
     along: int
     strips: tuple[Strip, ...]
@@ -62,7 +60,6 @@ class Tile:
     rows: int = 1
     line: int = 0
     turns: int = 0
-    shared: int | None = None
 
 
 @lru_cache(maxsize=1 << 6)
@@ -79,11 +76,10 @@ def lanes_of(nest: Stmt, target: Target) -> int:
 
 
 def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Tile:
-    """How a nest that holds points runs: along the loop that vectorizes cheapest, with the outermost loop of several
-    iterations shared by threads; inside a nest of so many `lanes`, where not 0, no loop is shared."""
+    """How a nest that holds points runs: along the loop that vectorizes cheapest; inside a nest of so many `lanes`,
+    where not 0, in these."""
     loops, body = perfect_nest(nest)
-    found, inside = moving_accesses(body), lanes > 0
-    lanes = lanes or lanes_of(nest, target)
+    found, lanes = moving_accesses(body), lanes or lanes_of(nest, target)
     cheapest = _columns(loops, found, [], 1, lanes)
     along = len(loops) - 1 if cheapest is None else cheapest
     size, line = loops[along].size, target.cache(1).line // dtypes.f32.bytes
@@ -91,13 +87,7 @@ def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Tile:
     others = [n for n in reversed(range(len(loops))) if n != along and has(loops[n].size, SHORTEST_LANES)]
     across = next((n for n in others if any(step(a, loops[n].var) == 1 for a in apart)), None)
     strips = _strips(size, 1, lanes, shorter=size is not None)
-    tile = Tile(
-        along=along,
-        strips=strips,
-        across=across,
-        line=line if across is not None and has(loops[across].size, line) else 0,
-    )
-    return tile if inside else replace(tile, shared=_shared(loops, tile))
+    return Tile(along, strips, across, line=line if across is not None and has(loops[across].size, line) else 0)
 
 
 def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
@@ -125,15 +115,7 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     registers = (target.vector_registers - 1 - vectors) // vectors
     rows = 1 if across is None else _row_count(around[across].size, min(registers, 2 * additions(target) // vectors))
     strips = _strips(columns.size, vectors, lanes, shorter=True)
-    tile = Tile(along, strips, across, rows, turns=2 * additions(target) // (rows * vectors))
-    return replace(tile, shared=_shared(around, tile))
-
-
-def _shared(loops: Sequence[For], tile: Tile) -> int | None:
-    """The loop that threads share: the outermost of several iterations around tiles, else that over tiles."""
-    inner = _inner(tile)
-    around = [n for n, loop in enumerate(loops) if n not in inner and loop.size != 1]
-    return next(iter(around), inner[0] if tile.strips else None)
+    return Tile(along, strips, across, rows, turns=2 * additions(target) // (rows * vectors))
 
 
 def _inner(tile: Tile) -> list[int]:
@@ -216,14 +198,9 @@ def apply_tile(s: Schedule, nest: For, chosen: Tile) -> Var | None:
     around = [v for v in loops if v not in inner]
     if [*around, *inner] != loops:
         s.reorder(*around, *inner)
-    shared = None if chosen.shared is None else loops[chosen.shared]
-    if shared in around:
-        s.parallel(shared)
     made = _in_blocks(s, inner, chosen) if chosen.line else _in_strips(s, inner[0], chosen, chosen.strips)
     _unroll_short_sums(s, made, chosen.turns)
     _write_out_lines(s, made)
-    if shared in inner and find_loop(s.func, made[0]).kind is LoopKind.SERIAL:
-        s.parallel(made[0])
     return around[0] if around else made[0] if len(made) == 1 else None
 
 

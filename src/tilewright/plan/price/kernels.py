@@ -127,11 +127,13 @@ class CostModel:
         return max((self.flow.elements(v) for v in node.outputs), default=0)
 
     def _products(self, node: Node, bits: int, lanes: int) -> float:
-        """Cycles of a sum of products, by the tile that its extents get; or with all factors loaded for each term."""
-        core, found = self.target.core, self.product(node)
-        if found is None or (found.sums.rows == 1 and found.sums.batch > found.sums.columns):
-            terms = math.prod(map(self.flow.extent, maps_of(node).extents))
-            return terms / lanes * max(core.fma_cycles, len(node.inputs) * core.load_cycles)
+        """Cycles of a sum of products, by the tile that its extents get; or with all factors loaded for each term, but
+        one for windows of each channel: those of several sums share what they read of an image."""
+        core, maps, found = self.target.core, maps_of(node), self.product(node)
+        window = any(len(index.terms) > 1 for operand in maps.spec.operands for index in operand)
+        if found is None or (found.sums.rows == 1 and (window or found.sums.batch > found.sums.columns)):
+            terms, loads = math.prod(map(self.flow.extent, maps.extents)), 1 if window else len(node.inputs)
+            return terms / lanes * max(core.fma_cycles, loads * core.load_cycles)
         return least_cycles(replace(found.sums, bits=bits, dot=self._dot(node, found)), self.target)
 
     def _dot(self, node: Node, found: Product) -> Dot | None:

@@ -1,8 +1,8 @@
-"""Whether a product of one row by numbers of a few bits reads them packed, or as the floats that they stand for.
+"""Whether a product of a few rows by numbers of a few bits reads them packed, or as the floats that they stand for.
 
-A row reads each weight once, so that it waits for memory, where packed numbers are a fraction of the bytes; unpacking
-them takes instructions for each, which a product of many rows would pay for every row. Both ways are priced as the
-longer of their instructions and of reading their constants from the cache or memory that holds those of the module.
+A few rows read each weight once, so that they wait for memory, where packed numbers are a fraction of the bytes;
+unpacking them takes instructions, for all rows of a tile together. Both ways are priced as the longer of their
+instructions and of reading their constants from the cache or memory that holds those of the module.
 """
 
 from __future__ import annotations
@@ -11,50 +11,52 @@ from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.expr.work import Work
+from tilewright.expr.intrinsics import FREE
+from tilewright.expr.nodes import Call, Const, Var, const
 from tilewright.ops.quantized import numbers_of
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
-from tilewright.plan.price.points import additions, vector_cycles
+from tilewright.plan.price.points import additions
 from tilewright.plan.price.transfer import fits, read_seconds
 from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A product of one row by weights: how many columns, how many terms each, of how many bits, with a scale for each
-    `block` of them."""
+class Rows:
+    """A product of so many rows by weights: how many columns, how many terms each, of how many bits, with a scale for
+    each `block` of them."""
 
+    rows: int
     columns: int
     terms: int
     bits: int
     block: int
 
 
-def pays(row: Row, floats: float, packed: float, target: Target) -> bool:
+def pays(rows: Rows, floats: float, packed: float, target: Target) -> bool:
     """Whether packed weights are faster, in a module whose constants are so many bytes as `floats`, or `packed`."""
-    return contraction.pays(float_seconds(row, floats, target), packed_seconds(row, packed, target))
+    return contraction.pays(float_seconds(rows, floats, target), packed_seconds(rows, packed, target))
 
 
-def float_seconds(row: Row, constants: float, target: Target) -> float:
+def float_seconds(rows: Rows, constants: float, target: Target) -> float:
     """Seconds of one core with weights that are floats."""
-    reading = read_seconds(f32.bytes * row.columns * row.terms, fits(constants, target, own=False), target)
-    return max(least_seconds(Sums(1, row.columns, row.terms), target), reading)
+    reading = read_seconds(f32.bytes * rows.columns * rows.terms, fits(constants, target, own=False), target)
+    return max(least_seconds(Sums(rows.rows, rows.columns, rows.terms), target), reading)
 
 
-def packed_seconds(row: Row, constants: float, target: Target) -> float:
-    """Seconds of one core with packed weights. Of bytes a vector has several times as many as of floats."""
-    lanes, numbers = target.lanes(f32), row.columns * row.terms
-    codes = numbers_of(Var("byte", dtypes.u8), Var("zero", dtypes.u8), row.bits, f32)
-    inside = [
-        e for e in dict.fromkeys(preorder(tuple(codes))) if isinstance(e, Expr) and not isinstance(e, Const | Var)
-    ]
-    widths = [max(part.dtype.bits for part in (e, *e.children()) if isinstance(part, Expr)) for e in inside]
-    work = Work(plain=len(codes) + sum(widths) / f32.bits)  # of each number the product with its sum
-    cycles = numbers / len(codes) / lanes * (vector_cycles(work, target, lanes) + target.core.load_cycles)
-    size = numbers * row.bits / 8 + numbers / row.block * f32.bytes
-    return max(cycles / target.core.hertz, read_seconds(size, fits(constants, target, own=False), target))
+def packed_seconds(rows: Rows, constants: float, target: Target) -> float:
+    """Seconds of one core with packed weights, which are unpacked once for the rows of a tile, beside its
+    multiply-adds."""
+    core, numbers = target.core, rows.columns * rows.terms
+    codes = numbers_of(Var("word", dtypes.u32), const(0.0, f32), rows.bits, f32)
+    nodes = [e for e in dict.fromkeys(preorder(tuple(codes))) if not isinstance(e, Const | Var)]
+    unpacking = sum(not (isinstance(e, Call) and e.fn.name in FREE) for e in nodes)
+    tiles = -(-rows.rows // additions(target))
+    products = rows.rows * len(codes) * core.fma_cycles
+    each = max(tiles * unpacking * core.add_cycles, products + tiles * unpacking * core.add_beside_cycles)
+    cycles = numbers / len(codes) / target.lanes(f32) * (each + tiles * core.load_cycles)
+    size = numbers * rows.bits / 8 + numbers / rows.block * f32.bytes
+    return max(cycles / core.hertz, read_seconds(size, fits(constants, target, own=False), target))
 
 
 def panel(target: Target) -> int:

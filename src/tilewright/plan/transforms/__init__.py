@@ -1,3 +1,1 @@
 """The transforms around Winograd's and Strassen's products."""
-
-from __future__ import annotations

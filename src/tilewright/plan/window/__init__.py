@@ -1,3 +1,1 @@
 """Windows of each channel: depthwise convolutions and pools."""
-
-from __future__ import annotations

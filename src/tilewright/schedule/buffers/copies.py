@@ -102,7 +102,7 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     stored = _exactly(parts, NOTHING)
     if stored is None:
         touch = next((t for t, part in zip(stores, parts, strict=True) if not part.exact), stores[0])
-        shown = ", ".join(map(str, parts))
+        shown = ", ".join(dict.fromkeys(map(str, parts)))
         why = f"nothing says that it stores all of one box, {shown}: the rest would be overwritten"
         raise Obstacle(touch.access.statement, why)
     return stored

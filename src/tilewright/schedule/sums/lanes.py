@@ -6,28 +6,29 @@ Several accumulations in one loop stay in one loop, each with partial sums of it
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import cast
 
 from tilewright.analysis.iterations import Summed, summed_in
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Const, Var, const
+from tilewright.expr.nodes import Const, Expr, Lt, Var, const
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads_of
-from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Stmt, Store, seq
+from tilewright.loops.edit import blocks, loads_of, replace
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.find import find_loop, primitive
 from tilewright.schedule.loops.rearrange import split
 from tilewright.schedule.step import Obstacle, Step, rewritten
+
+TAILS = ("peel", "mask")
 
 ANY_ORDER = "its sums may be added up in any order"
 """Why partial sums are the same."""
 
 
 @primitive("cannot sum loop {loop} in {lanes} lanes")
-def sum_in_lanes(function: Function, loop: For, lanes: int) -> Step:
+def sum_in_lanes(function: Function, loop: For, lanes: int, *, tail: str = "peel") -> Step:
     """The sums of a loop run in `lanes` partial sums, which are the lanes of registers. At the end the upper half of
-    the lanes is added to the lower half, and so on; the tail is added term by term. Returns the loop over vectors, and
-    that over the tail, None if there is none.
+    the lanes is added to the lower half, and so on. The tail is added term by term, or with tail="mask" to the lanes
+    that it has terms for. Returns the loop over vectors, and that over the tail, None if there is none.
 
     for k in 0..n: block s(reduce vk = k): t[] += x[vk]
               =>      for ko in 0..n//8: vectorize l in 0..8: block s.lanes: t.lanes[l] += x[ko*8 + l]
@@ -35,27 +36,46 @@ def sum_in_lanes(function: Function, loop: For, lanes: int) -> Step:
 
     Legal where the loop holds accumulations by operators that may be applied in any order, and nothing else.
     """
+    if tail not in TAILS:
+        raise Obstacle(loop, f'there is no tail "{tail}" of a sum', fix=f"take one of {', '.join(TAILS)}")
     parted, (outer, _, rest), main, inner = _parted(function, loop, lanes)
-    starts, terms, ends = zip(*(_in_lanes(s, inner.var, lanes) for s in summed_in(inner)), strict=True)
-    nests = seq(*chain(*starts), main.replace(body=seq(*terms)), *chain(*ends))
-    return rewritten(parted, main, nests, (outer, rest), ANY_ORDER)
+    own = [s.partial(f"{s.buffer.name}.lanes", (const(lanes),)) for s in summed_in(inner)]
+    both = list(zip(summed_in(inner), own, strict=True))
+    starts = [step for s, p in both for step in _begun(s, p, lanes)]
+    ends = [step for s, p in both for step in _joined(s, p, lanes)]
+    terms = main.replace(body=seq(*(_terms(s, p, inner, lanes) for s, p in both)))
+    if rest is not None and tail == "mask":
+        few = find_loop(parted, rest)
+        masked = (_terms(s, p, few, lanes, few.extent) for s, p in zip(summed_in(few), own, strict=True))
+        parted = parted.replace(body=replace(parted.body, few, seq(*masked, *ends)))
+        rest, ends = None, []
+    return rewritten(parted, main, seq(*starts, terms, *ends), (outer, rest), ANY_ORDER)
 
 
-def _in_lanes(s: Summed, inner: Var, lanes: int) -> tuple[list[Stmt], Stmt, list[Stmt]]:
-    """(what begins the partial sums of an accumulation, its terms for all iterations of the inner loop, what ends it:
-    the upper half of the lanes is added to the lower half while their number is even, then lane by lane)."""
-    own = s.partial(f"{s.buffer.name}.lanes", (const(lanes),))
+def _begun(s: Summed, own: Buffer, lanes: int) -> tuple[Stmt, Stmt]:
+    """What begins the partial sums of an accumulation."""
     lane = Var("l")
-    start = [Alloc(own), _over(lanes, lane, s.leaf("start", Store(own, (lane,), s.start)))]
+    return Alloc(own), _over(lanes, lane, s.leaf("start", Store(own, (lane,), s.start)))
+
+
+def _terms(s: Summed, own: Buffer, loop: For, lanes: int, count: Expr | None = None) -> Stmt:
+    """The terms of an accumulation in so many iterations of a loop, or in the first `count` of these, a lane for
+    each."""
     lane = Var("l")
-    terms = _over(lanes, lane, s.leaf("lanes", s.added(own, (lane,), substitute(s.term, {inner: lane}))))
+    made = s.leaf("lanes", s.added(own, (lane,), substitute(s.term, {loop.var: loop.begin + lane})))
+    return _over(lanes, lane, made if count is None else made.replace(where=Lt(lane, count)))
+
+
+def _joined(s: Summed, own: Buffer, lanes: int) -> list[Stmt]:
+    """What ends the partial sums of an accumulation: the upper half of the lanes is added to the lower half while their
+    number is even, then lane by lane."""
     end: list[Stmt] = []
     while lanes % 2 == 0:
         lanes, lane = lanes // 2, Var("l")
         end.append(_over(lanes, lane, s.leaf(f"halve{lanes}", s.added(own, (lane,), Load(own, (lane + lanes,))))))
     lane = Var("l")
     join = s.leaf("join", s.added(s.buffer, s.target, Load(own, (lane,))))
-    return start, terms, [*end, For(lane, const(0), const(lanes), LoopKind.UNROLL, join)]
+    return [*end, For(lane, const(0), const(lanes), LoopKind.UNROLL, join)]
 
 
 def _over(lanes: int, lane: Var, block: Block) -> For:
