@@ -91,7 +91,7 @@ def test_what_lies_behind_the_edge_is_not_read() -> None:
 def test_a_tile_runs_the_terms_before_its_edge_without_a_condition() -> None:
     made, decision = schedule(product(64, 256, 256), V4)
     assert decision.taken is not None
-    columns = decision.taken.choice["vectors"] * decision.taken.choice["tile"]["lanes"]
+    columns = decision.taken.choice["vectors"] * decision.taken.choice["lanes"]
     parts = {b.name: (b, loops_around(made.func.body, b)[2]) for b in blocks(made.func.body) if b.reduce}
     assert list(parts) == ["dot", "dot.tail"], "there is no part behind the edge"
     (plain, before), (masked, edge) = parts.values()
