@@ -9,10 +9,10 @@ Block axes and `let` variables are replaced by what they stand for, so indices a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import transform
 from tilewright.expr.linear import expression, linear_in, polynomial
 from tilewright.expr.nodes import Expr, Ramp, Var, const

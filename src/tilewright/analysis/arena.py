@@ -21,9 +21,9 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard
 
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Select, Var, const

@@ -10,11 +10,11 @@ arithmetic operation on floats once and a fused multiply-add twice; a function c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.intervals import Range, Ranges, interval
 from tilewright.analysis.regions import Region, access_region, cover
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.intrinsics import FREE

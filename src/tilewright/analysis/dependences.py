@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.analysis.vectors import distance_along, longest
-from tilewright.core.records import dataclass
 from tilewright.expr.linear import Polynomial, affine_in, expression, involves, joined, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Mod, as_expr, const
 from tilewright.expr.simplify import Facts

@@ -10,13 +10,13 @@ Loops that a split made are put together again, so that a block can be moved wha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, Known, bound, compared, exchanged, resolved, tighten
 from tilewright.analysis.regions import ranges_of
-from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import Polynomial, expression, linear_in, plus, polynomial, times

@@ -10,6 +10,7 @@ Two statements are compared element by element, so that a load is seen to read o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
 from itertools import pairwise, permutations, takewhile
 
@@ -19,7 +20,6 @@ from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, Known, tighten
 from tilewright.analysis.regions import Region, cover, ranges_of, region
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import expression, polynomial

@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tilewright.core.records import dataclass
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, binary, const
 from tilewright.expr.simplify import Facts, simplify

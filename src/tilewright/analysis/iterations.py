@@ -9,11 +9,11 @@ for a later one fixes their order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.analysis.accesses import accesses, coefficient_of, mentions
 from tilewright.analysis.dependences import Dependence, carried
-from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, Max, Min, Mul, Or, const
 from tilewright.expr.variables import variables_of

@@ -11,8 +11,8 @@ Two buffers whose lifetimes do not overlap may share memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Expr
 from tilewright.loops.edit import statements

@@ -9,12 +9,11 @@ A box is *exact* when every element of it is touched (if no loop is empty and no
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.analysis.accesses import Access, accesses
 from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
-from tilewright.core.records import dataclass
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.linear import plus, polynomial
 from tilewright.expr.nodes import Expr, FloorDiv, Max, Min, Mod, Ramp, Var, const

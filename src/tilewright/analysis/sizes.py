@@ -16,9 +16,8 @@ for a short time only. They take a dynamic extent for LARGE (`known`).
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from tilewright.core.records import dataclass
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module

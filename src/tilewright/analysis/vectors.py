@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.regions import ranges_of, settled
-from tilewright.core.records import dataclass
 from tilewright.expr.linear import plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Min, Var
 from tilewright.loops.edit import allocations, loads_of

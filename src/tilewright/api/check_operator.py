@@ -17,6 +17,7 @@ each input does in its last place. Numbers are those of the examples, repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +27,6 @@ from tilewright.analysis.rounding import unit_roundoff
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import plan_kernels
 from tilewright.core.asking import FunctionFailure, reason_of
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, Var

@@ -11,12 +11,11 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.core import extensions
 from tilewright.core.reading import LENIENT, Reading
-from tilewright.core.records import dataclass
 from tilewright.core.switches import Switches
 from tilewright.report import settings
 from tilewright.report.errors import UserError

@@ -5,7 +5,8 @@ Nothing here needs the compiler, so that a program read from a file can run with
 
 from __future__ import annotations
 
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
+
 from tilewright.expr.dtypes import DType
 
 VERSION = 5

@@ -7,10 +7,10 @@ the file. The layout is that of the System V ABI, chapter 4 (`elf.h`).
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.codegen.image import MACHINES
-from tilewright.core.records import dataclass
 from tilewright.report.errors import InternalError
 
 _HEADER = struct.Struct("<4sBBBB8xHHIQQQIHHHHHH")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import count
 
 from tilewright.codegen.types import literal, suffix, value_type, vector_of
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Var

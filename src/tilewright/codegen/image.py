@@ -14,9 +14,9 @@ part.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from tilewright.core.records import dataclass
 from tilewright.store import Damaged, Json, pack, unpack
 from tilewright.target.code_pages import ALIGNMENT
 

@@ -10,12 +10,11 @@ All that does not depend on the address of the image is done here, when a progra
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tilewright.codegen.elf import ObjectFile, Section, Symbol, read_object
 from tilewright.codegen.image import SLOT, Image, round_up
 from tilewright.codegen.relocations import STUBS, Kind, find_kind, make_stub, relocate
-from tilewright.core.records import dataclass
 from tilewright.report.errors import InternalError
 from tilewright.target import Target
 from tilewright.target.machine import is_elf

@@ -7,6 +7,7 @@ numbered from 1, and the program adds how many come before it. So kernels are co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
@@ -18,7 +19,6 @@ from tilewright.codegen.profile import sites_text
 from tilewright.codegen.statements import Statements, parameters
 from tilewright.codegen.subnormals import Control, control_of, put, take
 from tilewright.codegen.units import handed_out, units_of
-from tilewright.core.records import dataclass
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
 from tilewright.loops.text import constants_of

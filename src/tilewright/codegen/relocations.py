@@ -18,10 +18,10 @@ places in a page, so that what is linked may be loaded at any page.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.codegen.image import AARCH64, X86_64
-from tilewright.core.records import dataclass
 from tilewright.report.errors import InternalError
 
 _PAGE = 0xFFF

@@ -10,7 +10,7 @@ it and puts back what the caller had; a worker computes as the thread whose loop
 
 from __future__ import annotations
 
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ A sum under a mask so costs no more than one without.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Expr, Ramp, Var, const
 from tilewright.loops.edit import loads, statements

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import Unit, generate_unit, grouped, join, module_of
@@ -16,7 +16,6 @@ from tilewright.compiler.processes import useful_processes
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
-from tilewright.core.records import dataclass
 from tilewright.core.switches import ALL_ON, Switches
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -19,7 +19,6 @@ from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Pass, Record, run_passes
-from tilewright.core.records import dataclass
 from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function

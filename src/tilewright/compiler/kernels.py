@@ -9,10 +9,9 @@ rest(module, kernels)  what is left then, in a module that knows kernels from ou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.core.passes import Level, Pass
-from tilewright.core.records import dataclass
 from tilewright.core.switches import NEEDED
 from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.nodes import Function

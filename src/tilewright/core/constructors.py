@@ -13,12 +13,11 @@ A loop over the fields would take several times as long as what it does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from types import CodeType
 from typing import Any
-
-from tilewright.core.records import dataclass
 
 Scope = dict[str, Any]
 

@@ -17,11 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tilewright.core.records import dataclass
 from tilewright.core.switches import NEEDED
 from tilewright.report import settings
 from tilewright.report.errors import InternalError, TilewrightError, UserError

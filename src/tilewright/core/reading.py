@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
+
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 

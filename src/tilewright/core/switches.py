@@ -10,9 +10,9 @@ Switches(precision="bf16")                   everything, factors of products in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from tilewright.core.records import dataclass
 from tilewright.report.errors import UserError
 
 HIGHEST = 3

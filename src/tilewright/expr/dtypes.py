@@ -20,12 +20,10 @@ NumPy are those of `ml_dtypes`.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
-
-from tilewright.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 

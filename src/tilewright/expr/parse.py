@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes, meaning, nodes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.intrinsics import INTRINSICS

@@ -11,10 +11,9 @@ the least value that a variable declares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, select
 from tilewright.expr.linear import Polynomial, are_moderate, expression, plus, polynomial, substitute, times

@@ -14,12 +14,11 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes, meaning, nodes
 from tilewright.expr.dtypes import DType

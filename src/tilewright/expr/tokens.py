@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.report.errors import UserError
 from tilewright.report.snippet import Snippet
 

@@ -8,10 +8,10 @@ instruction are the machine's (`target.core`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType

@@ -16,13 +16,13 @@ import functools
 import types
 import typing
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from tilewright.core.node import NodeMeta, derived, reference, scalar_key
-from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.types.room import Room
 
 Array = np.ndarray[Any, Any]

@@ -12,13 +12,12 @@ identity. A node may bind a symbol (`m = size(count)`), whose value is known fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.core.node import Node as CoreNode
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.graph.constants import Held, as_constants
 from tilewright.graph.op import Attributes, Op

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -24,7 +24,6 @@ import numpy as np
 from tilewright.core.asking import FunctionFailure, ask, place_of
 from tilewright.core.code import code_of
 from tilewright.core.node import Interned
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Eq, Expr, Var, const

@@ -20,11 +20,11 @@ names of parameters, results and constants are public, so they are kept beside, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tilewright.core.node import Node as CoreNode
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Var

@@ -4,9 +4,9 @@ types stay: their numbers are rounded as integers are. What reads bits stays, to
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, const
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value

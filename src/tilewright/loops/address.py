@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Add, Broadcast, Const, Expr, Ramp, Sub, const
 from tilewright.loops.known_lanes import known_sum
 from tilewright.loops.nodes import Buffer, Load

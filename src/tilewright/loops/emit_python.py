@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import (

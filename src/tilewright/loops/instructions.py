@@ -14,10 +14,10 @@ all of the nest may stand around or inside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr.build import conjunction
 from tilewright.expr.linear import affine_in, polynomial

@@ -34,9 +34,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import postorder, preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType

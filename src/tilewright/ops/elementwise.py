@@ -10,6 +10,7 @@ a row rounds to the element type, in 16-bit floats too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 
 from tilewright.core.asking import FunctionFailure, ask, place_of
 from tilewright.core.code import code_of
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, maximum, select
 from tilewright.expr.dtypes import DType

@@ -14,11 +14,10 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from tilewright.core.records import dataclass
 from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import Refused

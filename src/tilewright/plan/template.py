@@ -18,11 +18,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tilewright.core import extensions
 from tilewright.core.code import code_of, is_own
-from tilewright.core.records import dataclass
 from tilewright.plan.decision import Alternative, Decision, Refusal, record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.nests.passes import schedule_beside

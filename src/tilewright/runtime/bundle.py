@@ -12,12 +12,12 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.abi import VERSION, FaultMessage
-from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import DTYPES, from_numpy
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.text import show

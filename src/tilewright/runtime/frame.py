@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.abi import CALL, FAULT_VALUES
-from tilewright.core.records import dataclass
 from tilewright.runtime.checked import Guarded
 from tilewright.runtime.memory import UNCOUNTABLE, allocate, check_memory
 from tilewright.runtime.reuse import Output

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.analysis.arena import ArenaUse, use_of_arena
 from tilewright.core.passes import Record
-from tilewright.core.records import dataclass
 from tilewright.core.switches import Switches
 from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import AnyFunction, Module

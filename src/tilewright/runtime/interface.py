@@ -6,10 +6,10 @@ An interface is plain data: it can be written to a file with the code it belongs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Var

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from tilewright.codegen.abi import ENTRY
-from tilewright.core.records import dataclass
 from tilewright.report.errors import UserError
 from tilewright.runtime.loader import Loaded, load_code
 from tilewright.runtime.pool import pool_functions

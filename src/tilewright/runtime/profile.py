@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.profile import EVENT, HEAD, PART, TOTAL, words
-from tilewright.core.records import dataclass
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr, Var
 from tilewright.runtime.program import Program, Site

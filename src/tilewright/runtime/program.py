@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.abi import FaultMessage
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr
 from tilewright.runtime.interface import Interface
 from tilewright.store import Json

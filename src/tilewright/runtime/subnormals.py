@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.subnormals import control_of
-from tilewright.core.records import dataclass
 from tilewright.report.errors import UserError
 from tilewright.report.quantities import duration
 from tilewright.store import Json

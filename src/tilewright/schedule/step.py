@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain, count
 
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import allocations, blocks, loops_inside, replace, transform_statements
 from tilewright.loops.faults import Fault, place_of

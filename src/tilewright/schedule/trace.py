@@ -13,10 +13,9 @@ import ast
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.core.records import dataclass
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import unique
 

@@ -11,9 +11,8 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
-
-from tilewright.core.records import dataclass
 
 
 class Rates(Mapping[str, float]):

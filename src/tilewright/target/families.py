@@ -20,10 +20,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
-
-from tilewright.core.records import dataclass
 
 from ..expr import dtypes
 from .core import Core, Rates, rounded

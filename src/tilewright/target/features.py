@@ -7,9 +7,8 @@ question (`"avx2" in features`) is enough anywhere above.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
-
-from tilewright.core.records import dataclass
 
 _X86_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
     "64bit": (),

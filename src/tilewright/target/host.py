@@ -12,11 +12,10 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tilewright.core.records import dataclass
 from tilewright.report import settings
 
 from .cpuid import read_features

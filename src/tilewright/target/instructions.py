@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol
-
-from tilewright.core.records import dataclass
 
 from ..core import extensions
 from ..expr import dtypes

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from tilewright.core.records import dataclass
 
 from .core import settle_rates
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from tilewright.core.records import dataclass
 
 from .core import DOTS
 from .instructions import INSTRUCTIONS, Instruction

@@ -18,10 +18,8 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
-
-from tilewright.core.records import dataclass
 
 from ..expr.dtypes import DType
 from ..report.errors import UserError

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
-
-from tilewright.core.records import dataclass
 
 TURN: Final = 30e-6
 """Seconds of a turn: far more than a call from Python takes, far less than a scheduler's time slice."""

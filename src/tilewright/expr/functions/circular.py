@@ -7,9 +7,9 @@ sin, cos, tan    x = n*(pi/2) + r with |r| <= pi/4, pi/2 in three parts (Cody an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import pi
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, equal, select
 from tilewright.expr.functions.real import Real

@@ -11,7 +11,8 @@ conversions, and no branches. Each function is right for zeros, infinities, NaN,
 
 from __future__ import annotations
 
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
+
 from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.functions.real import Real
 from tilewright.expr.nodes import Expr, call

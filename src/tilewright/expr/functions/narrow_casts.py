@@ -10,9 +10,10 @@ or f64 do. What is beyond the range becomes its end, NaN in a type without one 0
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, equal, less, less_equal, minimum, select
 from tilewright.expr.dtypes import Code, DType

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType

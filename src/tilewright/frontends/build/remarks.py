@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.report.errors import UserError, all_of
 
 _PACKAGE = __name__.partition(".")[0]

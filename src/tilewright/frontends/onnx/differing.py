@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tilewright.core.records import dataclass
 from tilewright.expr.build import equal
 from tilewright.expr.nodes import Not
 from tilewright.frontends.build.choice import Choice

@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.frontends.build.names import clip
 from tilewright.report.errors import UserError
 from tilewright.store.files import READ_FLAGS, MappedFile, map_descriptor, unreadable

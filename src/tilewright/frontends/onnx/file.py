@@ -14,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.frontends.build.names import clip
 from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.onnx.external import ExternalFiles, reference

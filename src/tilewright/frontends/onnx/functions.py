@@ -6,9 +6,9 @@ A body is expanded where it is called: its inputs are the caller's tensors, its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const
 from tilewright.frontends.build.values import Tensor

@@ -6,7 +6,7 @@ user who owns a larger model knows which one to raise.
 
 from __future__ import annotations
 
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
 
 MAX_RANK = 32
 

@@ -7,12 +7,12 @@ declared type, or are too few or too many, are an error and never truncated.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.frontends.build.names import clip
 from tilewright.frontends.onnx.limits import MAX_RANK, Limits
 from tilewright.report.errors import UserError

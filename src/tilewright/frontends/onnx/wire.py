@@ -16,10 +16,10 @@ these bytes are what a little-endian machine computes with. Integers in typed fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tilewright.core.records import dataclass
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.report.errors import UserError
 from tilewright.store.files import Buffer

@@ -13,11 +13,11 @@ What this pass leaves is computed when the module is folded: then the weights ar
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import from_numpy
 from tilewright.graph.edit import Edit, over_graphs

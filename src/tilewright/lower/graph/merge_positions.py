@@ -13,8 +13,8 @@ contraction and with each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import Module, Node, Value

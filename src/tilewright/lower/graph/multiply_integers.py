@@ -21,11 +21,10 @@ rounded in each step. So results differ by these roundings, and from those of a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import Const, const

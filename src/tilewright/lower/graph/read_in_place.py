@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 
-from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import product_of

@@ -16,11 +16,11 @@ results of the row that its row is paired with: 0 and 1, 2 and 3, and so on.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.graph.constants import Pending, held
 from tilewright.graph.edit import Edit, over_graphs

@@ -18,11 +18,11 @@ If factors may be rounded to bf16, those of the products of small tiles are, too
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.edit import Edit, over_graphs

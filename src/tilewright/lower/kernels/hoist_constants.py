@@ -14,11 +14,11 @@ Constants that nobody reads any more leave the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Var
 from tilewright.graph.constants import Held, held

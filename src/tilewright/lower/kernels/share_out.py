@@ -17,12 +17,12 @@ leave few threads without work.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from tilewright.analysis.iterations import is_spatial
 from tilewright.analysis.known import NOTHING
 from tilewright.analysis.sizes import FEW
-from tilewright.core.records import dataclass
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import FloorDiv, Var, const
 from tilewright.expr.simplify import simplify

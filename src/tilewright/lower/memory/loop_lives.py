@@ -14,8 +14,8 @@ anew. A buffer from outside of a loop that is used inside is alive during the wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.nodes import Buffer, Stmt
 from tilewright.lower.memory.plan_memory import Life

@@ -10,8 +10,7 @@ reach the bound in a few moves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
 
 MOST_PLACED = 6_000
 """How many buffers the search places for each order that it begins with, a limit of its time: large programs get fewer

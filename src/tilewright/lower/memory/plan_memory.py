@@ -15,10 +15,10 @@ above all that is alive with it and was laid out before, so that an offset is kn
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tilewright.analysis.arena import LINE
 from tilewright.analysis.sizes import Sizes
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template, cheapest

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.analysis.sizes import LARGE, USUAL
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import Store

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.analysis.sizes import Sizes, known
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import blocks, loads, loops_around

@@ -11,10 +11,10 @@ same with windowed indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from tilewright.analysis.sizes import known
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var

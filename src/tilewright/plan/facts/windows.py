@@ -10,12 +10,11 @@ The image is the buffer that both spatial axes index; all other axes of the resu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.sizes import USUAL, known
-from tilewright.core.records import dataclass
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Max, Min, Var
 from tilewright.expr.variables import variables_of

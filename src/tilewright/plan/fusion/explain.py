@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tilewright.analysis.cost import count_flops
 from tilewright.analysis.sizes import Sizes, sizes_of_call
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call

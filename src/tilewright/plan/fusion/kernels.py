@@ -19,10 +19,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from functools import cache
 
 from tilewright.analysis.cost import total_of
-from tilewright.core.records import dataclass
 from tilewright.expr.build import minimum
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import Node, Value

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.graph.edit import in_order
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.plan.attention.recognise import attentions

@@ -21,9 +21,8 @@ Which references are used, and which values are stored instead, is what a plan d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import Node, Value

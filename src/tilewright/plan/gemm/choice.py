@@ -7,10 +7,9 @@ choice, too. Which one is best is a matter of price (plan/gemm/price.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilewright.core.records import dataclass
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Dot, RegisterTile

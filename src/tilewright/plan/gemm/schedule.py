@@ -14,10 +14,10 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.sizes import known
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Const, Var
 from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.contraction import Contraction

@@ -19,11 +19,10 @@ for whole vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.analysis.sizes import known
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import takewhile
 
 from tilewright.analysis.iterations import is_spatial, summed_in
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Alloc, For, LoopKind, Seq, Stmt

@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.iterations import Summed, accumulation, is_spatial, summed_in
 from tilewright.analysis.movement import is_one_piece, moving_accesses, step
 from tilewright.analysis.sizes import FEW
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Mul, Var
 from tilewright.loops.decompose import summed_loops

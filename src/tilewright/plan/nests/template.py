@@ -8,9 +8,9 @@ then sums are prepared (plan/nests/sums.py), each nest runs in vectors (plan/nes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, cached_property
 
-from tilewright.core.records import dataclass
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import For, Function
 from tilewright.plan.facts.kernel import Facts

@@ -14,13 +14,13 @@ vector of w is loaded once for R rows, an element of x once for V vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.iterations import accumulation, is_spatial
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.intrinsics import BRIEF

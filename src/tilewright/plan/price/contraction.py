@@ -20,10 +20,9 @@ van de Geijn, 2008) for the shape of the argument.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import Const

@@ -5,7 +5,8 @@ In: extents of a convolution and a target. Out: seconds of one core, filters bro
 
 from __future__ import annotations
 
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
+
 from tilewright.expr.dtypes import f32
 from tilewright.expr.work import Work
 from tilewright.plan.price.contraction import Dot, Sums, least_cycles

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tilewright.analysis.sizes import Sizes
-from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
 from tilewright.expr.simplify import product_of

@@ -7,7 +7,8 @@ instructions and of reading their constants from the cache or memory that holds 
 
 from __future__ import annotations
 
-from tilewright.core.records import dataclass
+from dataclasses import dataclass
+
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import f32

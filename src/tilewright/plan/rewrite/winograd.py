@@ -22,12 +22,11 @@ to read and write the values between the kernels, whichever is longer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import bf16, f32
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from tilewright.analysis.sizes import known
-from tilewright.core.records import dataclass
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Mul, Var

@@ -22,9 +22,9 @@ lies between the kernels where these take longer.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tilewright.analysis.sizes import known
-from tilewright.core.records import dataclass
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Select
 from tilewright.loops.edit import blocks, loads, loops_around

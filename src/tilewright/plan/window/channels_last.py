@@ -21,11 +21,11 @@ vector of twice the length: the instructions of both are then interleaved, and e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from math import isqrt
 
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.price.transfer import byte_cycles

@@ -24,11 +24,11 @@ Columns beyond the last one are masked. Tiles over an edge have loops of their o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 
 from tilewright.analysis.sizes import LARGE
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks
 from tilewright.plan.facts.windows import Windows

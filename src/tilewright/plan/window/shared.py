@@ -20,8 +20,8 @@ it is part of, and its register is free again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import loop_of

@@ -4,6 +4,7 @@ completes the inputs of."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import meeting
@@ -12,7 +13,6 @@ from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range, Ranges
 from tilewright.analysis.known import NOTHING, exchanged, tighten
 from tilewright.analysis.regions import ranges_of, settled
-from tilewright.core.records import dataclass
 from tilewright.expr.linear import Polynomial, plus, polynomial, times
 from tilewright.expr.nodes import Expr, Lt, Var
 from tilewright.expr.simplify import simplify

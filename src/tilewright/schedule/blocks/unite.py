@@ -6,13 +6,13 @@ One block can be moved and shrunk, several cannot. The condition of a vector is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from tilewright.analysis.domains import single_axis, values_of
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, bound
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum, select

@@ -17,12 +17,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements, point
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, conjunction, minimum, select

@@ -5,6 +5,7 @@ sum a part: these can run in parallel, or as lanes of a vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import cast
 
@@ -13,7 +14,6 @@ from tilewright.analysis.dependences import carried
 from tilewright.analysis.domains import Domain
 from tilewright.analysis.iterations import Summed, accumulation
 from tilewright.core.node import Node
-from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Add, Expr, Mul, Var, const
 from tilewright.expr.simplify import simplify

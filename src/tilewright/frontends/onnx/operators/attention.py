@@ -4,8 +4,8 @@ values. Heads lie [batch, head, place, element]."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.expr.build import equal
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilewright.core.records import dataclass
 from tilewright.expr.build import maximum
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, const

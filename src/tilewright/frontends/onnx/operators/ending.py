@@ -8,11 +8,10 @@ is read again, until a reading shows no other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilewright.core.node import Node as CoreNode
-from tilewright.core.records import dataclass
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
 from tilewright.expr.build import equal

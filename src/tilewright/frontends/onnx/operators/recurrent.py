@@ -6,9 +6,8 @@ Along the steps X is [step, batch, input]; weights hold one block of rows for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tilewright.core.records import dataclass
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.problems import Unsupported

@@ -7,10 +7,10 @@ vectors as long as a dimension are computed twice as wide.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.core.records import dataclass
 from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import Expr, const

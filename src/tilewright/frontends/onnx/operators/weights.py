@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from tilewright.core.records import dataclass
 from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
