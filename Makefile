@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-machine bench-pools bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-machine bench-pools bench-dynamic bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -70,6 +70,10 @@ bench-contractions: $(PEER)
 # A minute. Pools of well-known networks, each alone: make bench-pools ARGS='--only VGG --threads 1'
 bench-pools: $(PEER)
 	$(BIN)/python -m benchmarks.pools $(ARGS)
+
+# Minutes. A detector of images of any size at random shapes: make bench-dynamic ARGS='--shapes 8 --seed 1'
+bench-dynamic: $(PEER)
+	$(BIN)/python -m benchmarks.dynamic $(ARGS)
 
 # Minutes. Models are made in a temporary directory, or kept: make bench-networks ARGS='--models build/networks'
 bench-networks: $(PEER)

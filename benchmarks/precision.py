@@ -1,4 +1,5 @@
-"""What bf16 brings: products and nine networks in f32 and in bf16, on one core, and how far results are off.
+"""What fewer bits bring, on one core, and how far results are off: products and nine networks in f32 and in bf16, and
+networks quantized to bytes (`benchmarks.quantized`).
 
     python -m benchmarks.precision [--only REGEX] [--quick] [--rounds N] [--rates FILE] [--json]
                                    [--write PAGE]
@@ -25,6 +26,7 @@ from benchmarks.command import deliver, page_command
 from benchmarks.contest import Options
 from benchmarks.machines import add_machine, chosen_machine
 from benchmarks.network_models import NETWORKS, Network
+from benchmarks.quantized import report_quantized
 from benchmarks.report import Report
 from benchmarks.timing import Ratio, Samples, compare, race
 from tilewright.compiler.legalise import GRAPH
@@ -181,8 +183,8 @@ def main() -> None:
     add_machine(parser)
     asked = parser.parse_args()
     options, target = Options(asked.rounds, TURN_SECONDS, asked.only, asked.quick), chosen_machine(asked)
-    reports = [report for report in (report_products(options, target), report_networks(options, target)) if report.rows]
-    deliver(asked, "precision", reports)
+    reports = [report_products(options, target), report_networks(options, target), report_quantized(options)]
+    deliver(asked, "precision", [report for report in reports if report.rows])
 
 
 if __name__ == "__main__":

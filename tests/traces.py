@@ -245,7 +245,8 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "get_loop": lambda draw, f: [_loop(draw, f).name],
     "get_block": lambda draw, f: [pick(draw, _blocks(f)).name],
     **dict.fromkeys(
-        ("compact", "set_scope", "storage_align", "transform_layout", "widen"), lambda draw, f: [_local(draw, f)]
+        ("compact", "flatten", "set_scope", "storage_align", "transform_layout", "widen"),
+        lambda draw, f: [_local(draw, f)],
     ),
 }
 """The first arguments of primitives that need some that fit one another."""

@@ -44,6 +44,7 @@ that passes fails the tests. They are, by the reason:
 
 - Dimensions may be symbols, bound by the shapes of each call, and sizes may be computed from data while a model runs
   (`NonZero`, `Compress`, a `Reshape` by an input). The number of dimensions of every value must follow from the model.
+- Sizes of the weights of a convolution are numbers of the model, not of the call.
 - No strings, sequences, optionals or maps. No complex numbers other than as pairs. No floats of six bits.
 - Integers of two and four bits and floats of four and eight bits are stored, moved, cast, quantized and dequantized; what
   computes takes them after a `Cast` ([Narrow types](compile-onnx.md#narrow-types)).

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planned import planned_kernels
 from tilewright.compiler import compile_module
-from tilewright.compiler.pipeline import lower
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.edit import loops_inside
-from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.nests.sums import join_pieces
 from tilewright.schedule.find import nests
@@ -98,8 +97,7 @@ def module_of(case: Case, height: int = 29, width: int = 37) -> Module:
 
 def templates(case: Case, target: Target) -> set[str]:
     """The templates of a case's kernels."""
-    plan = lower(module_of(case), target).record.after("plan").program
-    return {schedule(f, target)[1].template for f in plan.functions.values() if isinstance(f, Function)}
+    return {schedule(f, target)[1].template for f in planned_kernels(module_of(case), target)}
 
 
 @pytest.mark.parametrize("name", [*TILED, *OTHERS])
@@ -137,8 +135,7 @@ def test_images_without_rows_or_columns(shape: tuple[int, ...]) -> None:
 
 def test_what_is_around_is_as_large_as_a_channel() -> None:
     """And laid around it in vectors, in the loop over channels that holds its tiles."""
-    plan = lower(module_of(TILED["3x3"]), native()).record.after("plan").program
-    (kernel,) = (f for f in plan.functions.values() if isinstance(f, Function))
+    (kernel,) = planned_kernels(module_of(TILED["3x3"]), native())
     text = str(schedule(kernel, Target.parse("x86-64-v4"))[0].func)
     assert "alloc pad: f32[1, 1, H + 2, W + 2]" in text and text.count("parallel") == 1
 
@@ -147,8 +144,7 @@ def test_points_of_dynamic_rows_have_vectors() -> None:
     """Loops over dynamic rows and columns stay two: of one, no vector could be proved."""
     graph = GraphBuilder()
     x = graph.param("x", TensorType.of(DTYPES["f32"], (graph.symbol("N"), 3, graph.symbol("H"), graph.symbol("W"))))
-    plan = lower(graph.module({"y": graph.op("mul", x, x)}), native()).record.after("plan").program
-    (kernel,) = (f for f in plan.functions.values() if isinstance(f, Function))
+    (kernel,) = planned_kernels(graph.module({"y": graph.op("mul", x, x)}), native())
     joined = Schedule(kernel)
     join_pieces(joined, len(nests(kernel)) - 1)
     assert [str(loop.extent) for loop in loops_inside(nests(joined.func)[-1])] == ["N*3", "H", "W"]

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tilewright.report.errors import RuntimeFault, UserError
 
-COUNT = 60
+COUNT = 300
 
 
 def test_models_give_what_the_reference_does() -> None:

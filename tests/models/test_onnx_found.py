@@ -82,3 +82,20 @@ def test_shrinking_integers_by_a_fraction(dtype: Any, bias: float, lambd: float)
     check("Shrink", [np.array([0, 1, 2, 3, 4, 120]).astype(dtype)], bias=bias, lambd=lambd)
     if np.iinfo(dtype).min < 0:
         check("Shrink", [np.array([-120, -3, -2, -1]).astype(dtype)], bias=bias, lambd=lambd)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 3)])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_no_element_is_the_greatest_of_none(shape: tuple[int, int], dynamic: bool, axis: int) -> None:
+    x = np.full(shape, -np.inf, np.float32)
+    x[1:, :1] = 2
+    model, feeds = of_one("Hardmax", [x], axis=axis)
+    if dynamic:
+        for n, d in enumerate(model.graph.input[0].type.tensor_type.shape.dim):
+            d.dim_param = f"n{n}"
+    wanted = np.zeros(shape, np.float32)
+    if x.size:
+        np.put_along_axis(wanted, np.expand_dims(x.argmax(axis), axis), 1, axis)
+    (found,) = tw.compile(model)(*feeds)
+    np.testing.assert_array_equal(found, wanted, strict=True)

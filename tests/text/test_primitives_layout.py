@@ -62,6 +62,18 @@ func columns(x: f32[8, 9], w: f32[9, 16], y: f32[12, 13]):
         y[vi, vj] = t[ii, ji]
 """
 
+IMAGE = """
+func image[h, w](x: f32[3, h, w], y: f32[3, h, w]):
+  alloc t: f32[3, h, w] in arena
+  for c in 0..3, i in 0..h, j in 0..w, k in 0..3:
+    block sum(vc = c, vi = i, vj = j, reduce vk = k):
+      init: t[vc, vi, vj] = 0
+      t[vc, vi, vj] += x[vk, vi, vj]
+  for c in 0..3, i in 0..h, j in 0..w:
+    block y(vc = c, vi = i, vj = j):
+      y[vc, vi, vj] = t[vc, vi, vj] * 2
+"""
+
 LAYOUT = Primitives("layout", sizes=(0, 1, 6, 13), message_files=one_file)
 case, wrong = LAYOUT.case, LAYOUT.wrong
 
@@ -185,6 +197,42 @@ def register_tiles(s: tw.Schedule) -> None:
     _, j1 = s.get_loops("y")
     _, ji1 = s.split(j1, 16, tail="mask")
     s.vectorize(ji1)
+
+
+@case("flatten-a-local-buffer", CHAIN)
+def flatten_a_local_buffer(s: tw.Schedule) -> None:
+    """Of loops that are apart, axes stay apart."""
+    s.flatten("t", 0)
+
+
+@case("flatten-fused-loops", IMAGE)
+def flatten_fused_loops(s: tw.Schedule) -> None:
+    """Axes of a fused loop are one; what they index elsewhere is divided."""
+    for block in ("sum", "y"):
+        s.fuse(*s.get_loops(block)[1:3])
+    s.flatten("t", 1)
+
+
+@case("pad-an-axis-that-is-divided", IMAGE)
+def pad_an_axis_that_is_divided(s: tw.Schedule) -> None:
+    """The last position is repeated beyond the end: no bound of a row or a column would do."""
+    flatten_fused_loops(s)
+    for block in ("sum", "y"):
+        s.split(s.get_loops(block)[1], 4, tail="mask")
+    s.compute_at("sum", s.get_loops("y")[1])
+    s.compact("t")
+    block = s.get_loops("sum")
+    s.pad("sum", block[-2])
+
+
+@wrong(CHAIN)
+def no_dimension_to_join(s: tw.Schedule) -> object:
+    return s.flatten("t", 1)
+
+
+@wrong(CHAIN)
+def dimensions_of_the_caller(s: tw.Schedule) -> object:
+    return s.flatten("x", 0)
 
 
 @wrong(MATMUL)

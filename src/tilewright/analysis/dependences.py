@@ -19,7 +19,7 @@ from tilewright.analysis.regions import ranges_of, settled
 from tilewright.analysis.vectors import distance_along, longest
 from tilewright.core.records import dataclass
 from tilewright.expr.linear import Polynomial, affine_in, expression, involves, joined, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, Mod
+from tilewright.expr.nodes import Const, Expr, Mod, as_expr, const
 from tilewright.expr.simplify import Facts
 from tilewright.loops.edit import allocations, loads_of, statements
 from tilewright.loops.nodes import For, Store
@@ -107,14 +107,10 @@ def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
     found: list[tuple[Expr, Expr]] = []
     shape = first.buffer.shape
     for n in range(1, len(shape)):
-        at, weight = n, 1
+        at, weight = n, as_expr(1)
         wholes = [a.indices[n] for a in (first, second)]
-        while (
-            at
-            and isinstance(extent := shape[at], Const)
-            and (extent.value == 1 or all(a.indices[at].kinds & Mod.bit for a in (first, second)))
-        ):
-            at, weight = at - 1, weight * int(extent.value)
+        while at and (shape[at] is const(1) or all(a.indices[at].kinds & Mod.bit for a in (first, second))):
+            at, weight = at - 1, weight * shape[at]
             wholes = [w + a.indices[at] * weight for w, a in zip(wholes, (first, second), strict=True)]
             one, two = (expression(joined(polynomial(e))) for e in wholes)
             found.append((one, two))

@@ -16,6 +16,7 @@ from tilewright.codegen.instructions import instruct
 from tilewright.codegen.masked import first_lanes
 from tilewright.codegen.memory import Memory, Source
 from tilewright.codegen.types import element_type, value_type, vector_of
+from tilewright.core.walk import preorder
 from tilewright.expr.nodes import (
     And,
     Binary,
@@ -27,6 +28,7 @@ from tilewright.expr.nodes import (
     Expr,
     FloorDiv,
     Mod,
+    Mul,
     Not,
     Or,
     Ramp,
@@ -39,6 +41,16 @@ from tilewright.loops.nodes import Instruct, Load
 from tilewright.report.errors import InternalError
 
 _NOT_PURE = bits_of(Load, Instruct)
+_DIVIDES = bits_of(FloorDiv, Mod)
+
+
+def _is_quotient(node: Expr) -> bool:
+    """Whether an expression is a quotient or remainder, or a product with one that is by no constant: the selection of
+    zero, where the divisor is, would be left with the product."""
+    if isinstance(node, FloorDiv | Mod):
+        return type(node.b) is not Const or node.b.value != 0
+    parts = preorder(node) if isinstance(node, Mul) else ()
+    return any(isinstance(part, FloorDiv | Mod) and type(part.b) is not Const for part in parts)
 
 
 class Expressions:
@@ -70,11 +82,11 @@ class Expressions:
         return self.out.value(root)
 
     def _before_its_loop(self, node: Expr) -> bool:
-        """Emits a quotient or remainder by a constant before the outermost loop that does not change it. LLVM may leave
-        a part of it, a multiplication, inside the innermost loop."""
-        if not isinstance(node, FloorDiv | Mod) or node.lanes != 1 or type(node.b) is not Const or node.b.value == 0:
+        """Emits a quotient or remainder, which never traps, or a product with one by no constant, before the outermost
+        loop that does not change it. LLVM may leave it, or a part of it, inside the innermost loop."""
+        if not self.out.loops or not node.kinds & _DIVIDES or node.kinds & _NOT_PURE:
             return False
-        if not self.out.loops or not node.dtype.is_int or node.kinds & _NOT_PURE:
+        if node.lanes != 1 or not node.dtype.is_int or not _is_quotient(node):
             return False
         depth = max(map(self._scope, variables_of(node)), default=0)
         loop = next((loop for loop in self.out.loops if loop.scopes > depth), None)

@@ -89,21 +89,22 @@ def joined(p: Polynomial) -> Polynomial:
     for monomial in rests:
         (rest,) = monomial
         assert isinstance(rest, Mod)
-        if not isinstance(rest.b, Const):
-            continue
         factor = p[monomial]
         for whole in _quotients(rest.a, rest.b):
-            if p.get((whole,)) == factor * int(rest.b.value):
-                left = {m: c for m, c in p.items() if m not in (monomial, (whole,))}
+            wanted = times({(whole,): factor}, polynomial(rest.b))
+            if all(p.get(m) == c for m, c in wanted.items()):
+                left = {m: c for m, c in p.items() if m != monomial and m not in wanted}
                 p = plus(left, polynomial(rest.a), factor)
                 return joined(p) if len(rests) > 1 else p
     return p
 
 
-def _quotients(a: Expr, divisor: Const) -> tuple[Expr, ...]:
+def _quotients(a: Expr, divisor: Expr) -> tuple[Expr, ...]:
     """a // divisor, and as it is written where a is a quotient itself: (x // c) // d = x // (c*d)."""
     plain = FloorDiv(a, divisor)
-    if type(a) is FloorDiv and isinstance(a.b, Const) and a.b.value > 0 < divisor.value <= LARGEST // a.b.value:
+    if not isinstance(divisor, Const) or type(a) is not FloorDiv or not isinstance(a.b, Const):
+        return (plain,)
+    if a.b.value > 0 < divisor.value <= LARGEST // a.b.value:
         return plain, FloorDiv(a.a, const(int(a.b.value) * int(divisor.value)))
     return (plain,)
 

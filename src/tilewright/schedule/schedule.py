@@ -166,6 +166,7 @@ class Schedule:
     sum_in_blocks = _method(lanes.sum_in_blocks)
     merge_loops = _method(merge.merge_loops)
     transform_layout = _method(layout.transform_layout)
+    flatten = _method(layout.flatten)
     widen = _method(layout.widen)
     pad = _method(padding.pad)
     pad_sum = _method(padding.pad_sum)

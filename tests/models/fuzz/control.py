@@ -34,7 +34,7 @@ def inside(d: Draw, body: Callable[[], list[str]], inputs: list[str] | None = No
         d.nodes, d.made = before, made
     fresh = d.feeds.keys() | d.constants.keys()
     for name in set(d.values) - known - fresh:
-        del d.values[name]
+        d.inner[name] = d.values.pop(name)
     return graph
 
 
@@ -102,7 +102,7 @@ def branch(d: Draw) -> None:
 
 def parameter(d: Draw, array: Array) -> str:
     name = d.name()
-    d.values[name] = array
+    d.values[name] = d.inner[name] = array
     return name
 
 

@@ -52,7 +52,7 @@ class Skip(Exception):
 @dataclass
 class Model:
     """A model with the inputs of a call and the results it should have. `operators` are those of all of its nodes,
-    `values` what its nodes give."""
+    `values` what its nodes give, and those of graphs inside in their first step."""
 
     seed: int
     nodes: list[NodeProto]
@@ -82,6 +82,7 @@ class Draw:
         self.nodes: list[NodeProto] = []
         self.made: list[str] = []
         self.named = 0
+        self.inner: dict[str, Array] = {}
 
     # Chance
 
@@ -253,7 +254,15 @@ class Draw:
         feeds = {n: a for n, a in self.feeds.items() if n in used}
         expected = {n: self.values[n] for n in results}
         return Model(
-            self.seed, self.nodes, inputs, kept, feeds, expected, self.opset, list(operators(self.nodes)), self.values
+            self.seed,
+            self.nodes,
+            inputs,
+            kept,
+            feeds,
+            expected,
+            self.opset,
+            list(operators(self.nodes)),
+            {**self.inner, **self.values},
         )
 
 
@@ -289,12 +298,17 @@ def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
 
 
+def with_inner(nodes: Collection[NodeProto]) -> Iterator[NodeProto]:
+    """Nodes, and those of the graphs in them."""
+    for node in nodes:
+        yield node
+        for graph in graphs_of(node):
+            yield from with_inner(graph.node)
+
+
 def operators(nodes: Collection[NodeProto]) -> Iterator[str]:
     """The operators of nodes and of the graphs in them."""
-    for node in nodes:
-        yield node.op_type
-        for graph in graphs_of(node):
-            yield from operators(graph.node)
+    return (node.op_type for node in with_inner(nodes))
 
 
 def free_names(node: NodeProto) -> dict[str, None]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from fuzz.drawing import Model
+from onnx import NodeProto
+
+from fuzz.drawing import Model, with_inner
 from tilewright.report.errors import RuntimeFault, TilewrightError
 
-UNSUPPORTED: tuple[tuple[str, str], ...] = ()
+UNSUPPORTED = (
+    *((name, "the shape of the weights must be constant") for name in ("Conv", "ConvTranspose", "ConvInteger")),
+)
 """Operators that are drawn in ways that are not supported, and what the error says of each."""
 
 SIZES = re.compile(r"(?:sizes of .* differ|do not broadcast): (\d+) and (\d+)")
@@ -25,17 +29,20 @@ def is_limit(models: Sequence[Model], error: TilewrightError) -> bool:
     if not isinstance(error, RuntimeFault):
         return any(operator == listed and says in text for listed, says in UNSUPPORTED)
     sizes = SIZES.search(text)
-    return sizes is not None and set(map(int, sizes.groups())) in [{1, n} for n in repeated(models, operator, name)]
+    if sizes is None:
+        return False
+    a, b = map(int, sizes.groups())
+    named = [(m, node) for m in models for node in with_inner(m.nodes) if node.name == name]
+    return 1 in (a, b) and any(is_repeated(m, node, a + b - 1) for m, node in named)
 
 
-def repeated(models: Sequence[Model], operator: str, name: str) -> Iterator[int]:
-    """The sizes to which a node of one of the models repeats a dimension of 1 that an operand has."""
-    for model in models:
-        for node in model.nodes:
-            if node.op_type == operator and node.name == name:
-                given = {**model.constants, **model.feeds, **model.values}
-                shapes = [given[n].shape for n in node.input if n]
-                if operator == "Expand":
-                    shapes[1:] = [tuple(given[node.input[1]])]
-                for sizes in zip(*((1,) * (8 - len(s)) + tuple(s) for s in shapes), strict=True):
-                    yield from (int(n) for n in set(sizes) - {1} if 1 in sizes)
+def is_repeated(model: Model, node: NodeProto, size: int) -> bool:
+    """Whether a node repeats a dimension of 1 that an operand has, to this size. In a graph inside, of which the shapes
+    in the first step are known, another operand may be of any size later."""
+    given = {**model.constants, **model.feeds, **model.values}
+    shapes = [given[n].shape for n in node.input if n in given]
+    if node.op_type == "Expand" and node.input[1] in given:
+        shapes[1:] = [tuple(given[node.input[1]])]
+    inside = all(node is not outer for outer in model.nodes)
+    together = zip(*((0,) * (8 - len(s)) + tuple(s) for s in shapes), strict=True)
+    return any(1 in sizes and (inside or size in sizes) for sizes in together)

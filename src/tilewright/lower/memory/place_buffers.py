@@ -45,13 +45,27 @@ def most_alive(spans: Sequence[Span]) -> int:
     return most
 
 
+def alive_together(spans: Sequence[Span]) -> list[list[int]]:
+    """For each buffer the numbers of those that are alive in one of its moments."""
+    found: list[list[int]] = [[] for _ in spans]
+    alive: list[int] = []
+    for n in sorted(range(len(spans)), key=lambda n: spans[n].first):
+        alive = [m for m in alive if spans[m].last >= spans[n].first]
+        for m in alive:
+            found[m].append(n)
+        found[n] += alive
+        alive.append(n)
+    return found
+
+
 def place_buffers(spans: Sequence[Span], placed: Sequence[tuple[Span, int]] = ()) -> list[int]:
     """An offset for each buffer. Buffers alive at the same time do not overlap, and are above the buffers in `placed`,
     given with their offsets, that are alive with them."""
-    numbers = range(len(spans))
+    count, ends = len(spans), [at + other.bytes for other, at in placed]
+    together = alive_together([*spans, *(span for span, _ in placed)])[:count]
     beside = _Beside(
-        [[m for m in numbers if m != n and _meet(spans[n], spans[m])] for n in numbers],
-        [max((at + other.bytes for other, at in placed if _meet(span, other)), default=0) for span in spans],
+        [[m for m in others if m < count] for others in together],
+        [max((ends[m - count] for m in others if m >= count), default=0) for others in together],
     )
     bound = max(most_alive([*spans, *(span for span, _ in placed)]), _top(*zip(*placed, strict=True)) if placed else 0)
     orders = [[n for _, n in sorted((key(span), n) for n, span in enumerate(spans))] for key in ORDERS]
@@ -121,7 +135,3 @@ def _place(spans: Sequence[Span], beside: _Beside, order: Sequence[int]) -> list
 
 def _top(spans: Sequence[Span], offsets: Sequence[int]) -> int:
     return max((at + span.bytes for at, span in zip(offsets, spans, strict=True)), default=0)
-
-
-def _meet(a: Span, b: Span) -> bool:
-    return a.first <= b.last and b.first <= a.last

@@ -24,7 +24,7 @@ from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.nodes import Buffer
-from tilewright.lower.memory.place_buffers import Span, place_buffers
+from tilewright.lower.memory.place_buffers import Span, alive_together, place_buffers
 
 ALIGNMENT = LINE
 
@@ -36,9 +36,6 @@ class Life:
     buffer: Buffer
     first: int
     last: int
-
-    def overlaps(self, other: Life) -> bool:
-        return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +94,20 @@ class _Arena:
         """Gives places to buffers, above those alive with them that have one."""
         sizes = [size_in_bytes(life.buffer) for life in lives]
         spans = [Span(_usual(size), life.first, life.last) for life, size in zip(lives, sizes, strict=True)]
+        before = [place.span for place in self.places]
         found = place_buffers(spans, [(place.span, place.at) for place in self.places])
+        together = alive_together([*before, *spans])[len(before) :]
+        rank = {n: n for n in range(len(before))}
         for n in sorted(range(len(lives)), key=lambda n: (found[n], n)):
-            self._put(lives[n], sizes[n], spans[n], found[n])
+            below = [self.places[k] for k in sorted(rank[m] for m in together[n] if m in rank)]
+            rank[len(before) + n] = len(self.places)
+            self._put(lives[n], sizes[n], spans[n], found[n], below)
         above = frozenset[Life]().union(*[place.under for place in self.places])
         tops = [place.end for place in self.places if place.life not in above]
         self.total = _largest([self.total, *tops])
 
-    def _put(self, life: Life, size: Expr, span: Span, at: int) -> None:
-        below = [place for place in self.places if place.life.overlaps(life)]
+    def _put(self, life: Life, size: Expr, span: Span, at: int, below: Sequence[_Place]) -> None:
+        """Gives a buffer the place above those `below`, which are alive with it."""
         under = frozenset[Life]().union(*[place.under for place in below])
         begin = _largest([place.end for place in below if place.life not in under])
         lower = under | {place.life for place in below}

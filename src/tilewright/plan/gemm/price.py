@@ -66,7 +66,10 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
 
 
 def _rows(choice: Choice, size: Size, target: Target) -> float:
-    """Cycles of one product of rows: those of its blocks of terms and of rows."""
+    """Cycles of one product of rows: those of its blocks of terms and of rows. Vectors beyond the last one of a dynamic
+    number of columns are computed, too."""
+    if size.any_columns:
+        size = replace(size, columns=size.panels(choice.tile) * choice.tile.columns)
     tile, vector = choice.tile, size.vector
     blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1
     terms = -(-size.terms // blocks)
@@ -90,7 +93,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     beside = panel if choice.first_packs else 0  # what the first tile reads to pack it
     level = fits(panel + beside + of_tile, target)
     if not choice.pack_vector and vector.plain:
-        level = max(level, _level_of_sets(vector.apart, terms, target))
+        level = max(level, level_of_sets(vector.apart, terms, target))
     all_rows = rows * size.terms * element.bytes
     again = fits(all_rows + panel, target) if size.columns > tile.columns else where(element, all_rows, target)
     room = target.caches[0].room(element.apart)
@@ -184,7 +187,7 @@ def where(operand: Lies, whole: int, target: Target) -> int:
     return max(fits(whole * CONSTANTS, target), 3) if operand.constant else fits(whole, target)
 
 
-def _level_of_sets(apart: int, rows: int, target: Target) -> int:
+def level_of_sets(apart: int, rows: int, target: Target) -> int:
     """The nearest level of cache that has room in its sets for a line of each of so many rows."""
     for cache in target.caches:
         if rows <= room_in(cache.room(apart)):

@@ -8,7 +8,8 @@
       y[o, p] = f(s[p, o])                                       the epilogue, transposed back
 
 49 columns fill six vectors and one lane of a seventh; as rows of tiles they waste nothing. The operand that lies along
-the lanes is a constant, so it is packed beforehand. Of a dynamic number of positions, only a tile is held on the stack.
+the lanes is a constant, so it is packed beforehand. Of a dynamic number of positions, rows and columns of an image are
+one axis, and a few tiles are held on the stack, as many as fill vectors.
 
 Convolutions of narrow numbers run so, too: an instruction adds several channels of the input to each lane. Those of a
 point lie next to each other and meet all lanes, so windows may move by any number of elements, and no row needs room
@@ -29,7 +30,7 @@ from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.price import of_sizes, where
+from tilewright.plan.gemm.price import level_of_sets, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
@@ -61,7 +62,8 @@ class TransposedChoice:
     use, `prefetch` elements (a line of a cache) at a time, or not at all (0). `terms` of a tile are written out, or
     more, as many as divide the kernel of a window. What a call packs is copied in vectors of so many lanes under a
     mask (`masked`), or (0) of a tile's rows. With a `dot`, the next panel of the constant is prefetched while tiles use
-    one, and the channels that it takes lie next to each other."""
+    one, and the channels that it takes lie next to each other. Of a dynamic number of rows, the results of `held` tiles
+    are transposed at a time; 0 for those of all rows."""
 
     tile: RegisterTile
     prefetch: int
@@ -69,6 +71,7 @@ class TransposedChoice:
     terms: int
     masked: int = 0
     dot: Dot | None = None
+    held: int = 0
 
 
 class TransposedContractions(Template[Product, TransposedChoice]):
@@ -86,6 +89,11 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         found, size = kernel.found, kernel.size
         if size.batched_elements or size.any_rows or not size.constant_rows:
             return None
+        if size.any_columns:
+            kernel = recognise(Facts(self.begin(facts).func))
+            if kernel is None:
+                return None
+            found, size = kernel.found, replace(kernel.size, batch=size.batch)  # as many results as it had
         assert found.rows is not None
         turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns)
         numbers = replace(
@@ -109,6 +117,10 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         ahead = target.page // target.caches[0].line
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.vector.bytes), 1)
         for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, most_vectors=most):
+            if size.any_rows:
+                for held in dict.fromkeys((1, lanes // tile.rows if lanes % tile.rows == 0 else 1)):
+                    yield TransposedChoice(tile, line, ahead, written_out(tile, target), held=held)
+                continue
             masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
             yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
         dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
@@ -120,7 +132,10 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         return seconds(choice, shape.size, target)
 
     def begin(self, facts: Facts) -> Schedule:
-        return facts.begin_inlined()
+        s, found = facts.begin_inlined(), facts.contraction
+        if found is not None and not isinstance(found.extents[found.columns], Const):
+            s.attempt(flatten_positions, s, found)
+        return s
 
     def apply(self, s: Schedule, shape: Product, choice: TransposedChoice) -> Schedule:
         found = shape.found
@@ -139,12 +154,13 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
         s.reorder(*sorted(own, key=lambda v: v in moving))
         write_out(s, write, tiles, tile)
-        # What is held of all rows has a size that is known.
-        held = outer[-1] if isinstance(found.extents[found.rows], Const) else tiles
-        _hold_transposed(s, found, results, held, sums, "stack")
+        _hold_transposed(s, found, results, outer[-1], sums, "stack")
         for block in results:
-            store_transposed(s, block, held, tile.lanes)
+            masked = choice.held > 0 and choice.held * tile.rows % tile.lanes == 0
+            store_transposed(s, block, outer[-1], tile.lanes, masked)
         settle_edges(s, found, tile, row, lane, dot, packed=True)
+        if choice.held and find_block(s.func, write).where is not None:  # readers look at the edge
+            s.pad(write)
         if choice.dot is not None:
             s.tensorize(lane, choice.dot.instruction)
             for block in points:
@@ -152,7 +168,23 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             if choice.prefetch:
                 s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
         s.parallel(outer[0])
+        for loop in outer[1:] if choice.held else ():
+            s.parallel(loop)
+            outer[0] = s.fuse(outer[0], loop)
         return s
+
+
+def flatten_positions(s: Schedule, found: Contraction) -> None:
+    """The columns of a contraction, and the axes of positions before them, become one axis: those of an image, row by
+    row. Of a dynamic number of them tiles then have one edge."""
+    results, sums = results_apart(s, found)
+    axes, column = found.block.axes, found.columns
+    while column and column - 1 in found.batch and not found.broadcast.moves(axes[column - 1].var):
+        for block in (found.block.name, *results):
+            loops = s.get_loops(block)
+            s.fuse(loops[column - 1], loops[column])
+        column -= 1
+        s.flatten(sums, column)
 
 
 def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
@@ -179,21 +211,29 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
     if choice.dot is not None:
         across = (target.caches[0].line - taken.element.bytes) / tile.rows
+    rows, level = size.rows, fits(panel + image, target)
+    if choice.held:  # tiles beyond the end, and elements that are not packed
+        rows = -(-rows // (tile.rows * choice.held)) * tile.rows * choice.held
+        level = max(level, level_of_sets(size.element.apart, size.terms, target) if size.element.plain else 1)
+        across = max(target.caches[0].line / (tile.rows * choice.held) - taken.element.bytes, 0)
     sums = taken.tile_sums(
-        size.rows,
+        rows,
         taken.terms,
         target,
         columns=whole,
         brought=taken.element.bytes + across,
         panel=fits(panel + tile.rows * taken.terms * taken.element.bytes, target),
-        elements=fits(panel + image, target),
+        elements=level,
     )
-    found = cycles(sums, tile, target) + transpose_cycles(size.rows * size.columns, tile.lanes, target)
+    stored = tile.lanes
+    while choice.held and stored > choice.held * tile.rows:
+        stored //= 2
+    found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
-    elif size.element.plain:
+    elif size.element.plain and not choice.held:
         found += copy_cycles(-(-size.rows // tile.rows) * tile.rows * size.terms, min(tile.rows, tile.lanes), target)
-    if choice.dot is not None or size.element.plain:
+    if choice.dot is not None or (size.element.plain and not choice.held):
         level = fits(2 * image, target)
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
@@ -207,10 +247,15 @@ def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> t
     and those outside of tiles."""
     assert found.rows is not None
     loops = s.get_loops(found.block.name)
-    panels, tiles, row, vectors, lane = split_tile(s, loops[found.rows], loops[found.columns], choice.tile)
+    rows, batch = loops[found.rows], [loops[n] for n in found.batch]
+    if choice.held:
+        blocks, rows = s.split(rows, choice.tile.rows * choice.held, tail="mask")
+    panels, tiles, row, vectors, lane = split_tile(s, rows, loops[found.columns], choice.tile)
     terms, together = split_terms(s, found, loops, choice.dot)
     counts = {panels: -(-known(found.extents[found.columns]) // choice.tile.columns)}
     outer = ordered(counts | {loops[n]: known(found.extents[n]) for n in found.batch})
+    if choice.held:
+        outer = [panels, *batch, blocks]
     order_tile(s, [*outer, tiles, *terms], [row, vectors, lane], together)
     write_out_terms(s, terms, choice.tile, choice.terms)
     return panels, tiles, row, lane, outer
@@ -233,7 +278,7 @@ def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) ->
     if choice.dot is not None:
         copy_vectors(s, panel, choice.dot.depth, choice.tile.lanes)
         return panel, _lay_out_points(s, found, choice.dot.depth)
-    if found.broadcast.is_plain():
+    if found.broadcast.is_plain() and not choice.held:
         rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
         terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
         left = known(found.extents[found.rows]) % choice.tile.rows
@@ -271,10 +316,11 @@ def _interleave(s: Schedule, found: Contraction, block: str, depth: int, lanes: 
     s.parallel(channels)
 
 
-def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
+def store_transposed(s: Schedule, block: str, panels: Var, lanes: int, masked: bool = False) -> None:
     """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
-    side, and is transposed in registers."""
-    s.vectorize(in_vectors(s, s.get_loops(block)[-1], lanes)[1])
+    side, and is transposed in registers. Vectors over the end are moved back, or `masked`."""
+    last = s.get_loops(block)[-1]
+    s.vectorize((s.split(last, lanes, tail="mask") if masked else in_vectors(s, last, lanes))[1])
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
     if extent(s, row) % SHORTEST_LANES == 0:

@@ -39,7 +39,6 @@ from tilewright.plan.window.family import (
     kernel_seconds,
     place,
     read_by,
-    vector_bytes,
     window_loops,
     write_out,
 )
@@ -168,14 +167,14 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
     Lines far from each other arrive at half the rate of contiguous ones. With the loop over channels inside, the
     weights are loaded, too."""
     first, second = target.caches[:2]
-    column, vectors = w.channels * w.out.dtype.bytes, w.rows.kernel * met * c.vectors
+    column, vectors, size = w.channels * w.out.dtype.bytes, w.rows.kernel * met * c.vectors, target.vector_bits / 8
     if c.order is Order.ROWS:
-        return (vectors + w.terms * c.vectors) * vector_bytes(target) * byte_cycles(2, target)
+        return (vectors + w.terms * c.vectors) * size * byte_cycles(2, target)
     if vectors < first.room(column) * c.vectors:
         return 0.0
     image = w.rows.size * w.columns.size * (1 + w.rows.stride * w.columns.stride) * column
     level = 2 if image <= second.bytes else min(3, len(target.caches))
-    return 2 * vectors * vector_bytes(target) * byte_cycles(level, target)
+    return 2 * vectors * size * byte_cycles(level, target)
 
 
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[Var, Var, Var, Var]:

@@ -12,7 +12,6 @@ from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, He
 from tilewright.plan.window.family import (
     Tile,
     WindowTemplate,
-    copied_cycles,
     epilogue_cycles,
     even_sizes,
     kernel_seconds,
@@ -50,7 +49,9 @@ class Columns(WindowTemplate[ColumnsChoice]):
             high = w.rows.reach(c.rows if c.held is Held.ROW_OF_TILES else w.rows.size)
             room = high * (columns + full) * w.source.dtype.bytes
             times = -(-w.rows.size // c.rows) if c.held is Held.ROW_OF_TILES else 1
-            further += copied_cycles(high * times * -(-columns // full), 2.0 * c.deinterleaved, room, target)
+            shuffles = 2 * c.deinterleaved * target.core.shuffle_cycles
+            each = max(load_cycles(target) + target.core.store_cycles, shuffles)
+            further += high * times * -(-columns // full) * (each + stack_cycles(room, target, stores=True))
         if c.held is Held.TILE:
             loads = w.rows.reach(c.rows) * -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes)
             shuffles = w.rows.met(c.rows) * (w.columns.kernel - (w.columns.stride == 1))

@@ -26,7 +26,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
-from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
+from tilewright.plan.price.transfer import byte_cycles, reread_seconds, rewrite_seconds
 from tilewright.plan.template import ChoiceT, Template
 from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
 from tilewright.plan.tile.packing import lay_out
@@ -107,14 +107,9 @@ def _tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
     return busy + (1 + tile.branches) * core.add_cycles + tile.epilogues * epilogue + tile.waits
 
 
-def vector_bytes(target: Target) -> int:
-    """The bytes of a vector."""
-    return target.vector_bits // 8
-
-
 def load_cycles(target: Target, aligned: bool = False) -> float:
     """Cycles of loading a vector from the first cache: a load across two lines counts twice."""
-    across = 0.0 if aligned else vector_bytes(target) / target.caches[0].line
+    across = 0.0 if aligned else target.vector_bits / 8 / target.caches[0].line
     return target.core.load_cycles * (1 + across)
 
 
@@ -126,21 +121,11 @@ def epilogue_cycles(w: Windows, beside: int, target: Target) -> float:
     return work.chained * core.add_cycles * chain + work.divides * core.divide_cycles + work.roots * core.sqrt_cycles
 
 
-def copied_cycles(vectors: float, shuffles: float, room: int, target: Target) -> float:
-    """Cycles of copying vectors, with `shuffles` for each, into `room` bytes. What does not fit the first cache goes to
-    the second one and comes back."""
-    core = target.core
-    each = max(load_cycles(target) + core.store_cycles, shuffles * core.shuffle_cycles)
-    return vectors * (each + stack_cycles(room, target, stores=True))
-
-
 def stack_cycles(room: int, target: Target, stores: bool = False) -> float:
-    """The further cycles of a vector of `room` bytes on the stack. The first cache keeps as many as it holds: nothing
-    streams past between a copy and the tiles that read it."""
-    if room <= target.caches[0].bytes or len(target.caches) < 2:
-        return 0.0
-    rate = (target.peaks.store_gbs if stores else target.peaks.cache_gbs)[1]
-    return vector_bytes(target) / rate * target.core.ghz
+    """The further cycles of a vector of `room` bytes on the stack, which the second cache has where the first one is
+    too small: all of that one is for them, since nothing streams past between a copy and the tiles that read it."""
+    near = room <= target.caches[0].bytes or len(target.caches) < 2
+    return 0.0 if near else target.vector_bits / 8 * byte_cycles(2, target, stores=stores)
 
 
 def even_sizes(extent: int, most: int) -> list[int]:

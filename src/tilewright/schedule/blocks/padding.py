@@ -20,12 +20,12 @@ from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.known import Known, bound, exchanged, resolved
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute
+from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
-from tilewright.expr.linear import Polynomial, expression, joined, polynomial
+from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
 from tilewright.expr.linear import substitute as substituted
-from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
+from tilewright.expr.nodes import Add, Cast, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Select, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_loads, path_to, statements
@@ -39,7 +39,7 @@ from tilewright.schedule.step import Obstacle, Step, rewritten
 def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
-    element, or its first one.
+    element, or its first one; where an axis that ends there is divided by a dynamic size, to the axis's last value.
 
     block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
@@ -136,10 +136,15 @@ class PlaceBeyond:
         kept = [c for c in conjuncts(self.block.where) if c not in dropped]
         beyond = self._beyond_at_once(dropped, kept)
         block = self.block.replace(where=conjunction(kept))
-        inside = {load: self._inside(load, beyond) for load in loads(block)}
+        ends = self._ends(dropped)
+        inside = {load: self._inside(load, beyond, ends) for load in loads(block)}
         for load, fresh in inside.items():
             parts = zip(load.indices, fresh.indices, load.buffer.shape, strict=True)
-            last = [f"take the last of {extent}: there is 1 at least" for index, at, extent in parts if index is not at]
+            last = [
+                f"take the last {f'of {extent}' if isinstance(at, Min | Max) else 'point'}: there is 1 at least"
+                for index, at, extent in parts
+                if index is not at
+            ]
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
         made = map_loads(block, lambda load: inside.get(load, load))
         return rewritten(self.function, self.block, made, None, *evidence)
@@ -177,7 +182,17 @@ class PlaceBeyond:
                 raise Obstacle(self.block, f"{cond} must stay, and is about the same loops as {conditions}")
         return beyond
 
-    def _inside(self, load: Load, beyond: set[Var]) -> Load:
+    def _ends(self, dropped: list[Expr]) -> dict[Expr, Node]:
+        """The axes that a condition alone ends, with what they are up to their last value, and that beyond it."""
+        found: dict[Expr, Node] = {}
+        for cond in dropped:
+            for axis in self.block.spatial:
+                end = plus(bound(resolved(self.block, cond)) or {}, polynomial(axis.binding))
+                if not variables_of(expression(end)) & {loop.var for loop in self.loops}:
+                    found[axis.var] = minimum(axis.var, simplify(expression(end)))
+        return found
+
+    def _inside(self, load: Load, beyond: set[Var], ends: dict[Expr, Node]) -> Load:
         """The load with the indices clamped that are not proved to be inside."""
         indices = []
         for index, extent in zip(load.indices, load.buffer.shape, strict=True):
@@ -185,9 +200,13 @@ class PlaceBeyond:
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
                 raise Obstacle(self.block, f"where it loads {load.buffer.name} beyond the end depends on loads there")
+            moving = [a.var for a in self.block.axes if a.var in index.variables and mentions(a.binding, beyond)]
             if moves and not self.is_inside(over_loops, extent):
                 last = minimum(index, simplify(extent - 1))
-                index = last if self._is_positive(over_loops) else maximum(last, 0)
+                if _divides(index) and len(moving) == 1 and moving[0] in ends:
+                    index = substitute(index, ends)
+                else:
+                    index = last if self._is_positive(over_loops) else maximum(last, 0)
             indices.append(index)
         return Load(load.buffer, tuple(indices))
 
@@ -197,6 +216,11 @@ class PlaceBeyond:
 
     def _is_positive(self, index: Expr) -> bool:
         return self.known.never_negative(polynomial(self.known.simplified(index)))
+
+
+def _divides(index: Expr) -> bool:
+    """Whether a part of an index is divided by a dynamic size."""
+    return any(isinstance(part, FloorDiv | Mod) and not isinstance(part.b, Const) for part in preorder(index))
 
 
 def _stores(place: PlaceBeyond) -> list[Access]:

@@ -18,6 +18,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 
+from tilewright.analysis.accesses import accesses
 from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements, point
 from tilewright.core.node import Node
@@ -30,7 +31,7 @@ from tilewright.expr.nodes import Cast, Const, Expr, FloorDiv, Lt, Mod, Var, con
 from tilewright.expr.parse import parse
 from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops import edit
-from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.local import allocation, box_nest, placed
@@ -98,6 +99,46 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
     placed(made, made.scope.value, alloc)
     stride = f"the stride of dimension {dim} is {simplify(grown * inner)}; no index changes"
     return Step(function.replace(body=edit.substitute_buffers(function.body, {buffer: made})), None, (stride,))
+
+
+@primitive("cannot flatten dimension {dim} of {buffer}")
+def flatten(function: Function, buffer: Buffer, dim: int) -> Step:
+    """A dimension of a local buffer and the next one become one, in the same order. Blocks that index them by two axes
+    that are bound to one loop, fused of two, get one axis that is bound to it.
+
+    alloc t: f32[n, m]; for ij in 0..n*m: block b(vi = ij // m, vj = ij % m): t[vi, vj] = x[vj]
+              =>      alloc t: f32[n*m]; for ij in 0..n*m: block b(vij = ij): t[vij] = x[vij % m]
+    """
+    alloc = allocation(function, buffer)
+    require_elements(function.body, buffer)
+    if not 0 <= dim < len(buffer.shape) - 1:
+        raise Obstacle(alloc, f"{buffer.name} has dimensions 0 to {len(buffer.shape) - 1}, and none after {dim}")
+    size = buffer.shape[dim + 1]
+    shape = (*buffer.shape[:dim], simplify(buffer.shape[dim] * size), *buffer.shape[dim + 2 :])
+
+    def places(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (*at[:dim], simplify(at[dim] * size + at[dim + 1]), *at[dim + 2 :])
+
+    body = function.body
+    for block in list(edit.blocks(body)):
+        for indices in dict.fromkeys(a.indices[dim : dim + 2] for a in accesses(block) if a.buffer is buffer):
+            body = edit.replace(body, block, _of_one_axis(block, indices))
+    made = edit.substitute_buffers(body, {buffer: buffer.replace(shape=shape)}, places)
+    return Step(function.replace(body=made), None, (f"the elements of {buffer.name} stay in order",))
+
+
+def _of_one_axis(block: Block, indices: tuple[Expr, ...]) -> Stmt:
+    """A block with one axis for two that are bound to these indices, the quotient and the rest of one loop."""
+    axes = [a for at in indices for a in block.spatial if a.binding is at]
+    match indices if len(axes) == 2 else ():
+        case (FloorDiv(Var() as loop, size), Mod(rest, by)) if rest is loop and by is size:
+            one = axes[0].replace(var=Var(axes[0].var.name + axes[1].var.name), binding=loop)
+        case _:
+            return block
+    kept = tuple(one if a is axes[0] else a for a in block.axes if a is not axes[1])
+    return edit.substitute_expressions(
+        block.replace(axes=kept), {axes[0].var: FloorDiv(one.var, size), axes[1].var: Mod(one.var, size)}
+    )
 
 
 @primitive("cannot hold {buffer} as {dtype}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.registry import handles
@@ -23,8 +23,11 @@ def log_softmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
 
 
 def hardmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
-    """1 at the first maximum along one axis, 0 elsewhere."""
-    best = b.arg_reduce("max", x, axis, keepdims=True)
+    """1 at the first maximum along one axis, 0 elsewhere. An axis that may have no elements, none of which is the
+    greatest, gets one behind the others that is no greater than any."""
+    extent, behind = x.shape[axis], [0] * x.rank
+    behind[axis] = 0 if isinstance(extent, Const) and extent.value > 0 else 1
+    best = b.arg_reduce("max", b.pad(x, [0] * x.rank, behind, x.dtype.min), axis, keepdims=True)
     return b.cast(b.map("eq", b.align(b.iota((x.shape[axis],), 0), axis, x.rank), best), x.dtype)
 
 

@@ -1,0 +1,140 @@
+"""Convolutions of images of dynamic sizes in tiles of positions, with output channels along the lanes: what they
+compute, compared with the graph's evaluator, for images of fewer and of more positions than a tile; and where they are
+chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from chosen import is_transposed
+
+from tilewright.compiler import compile_module
+from tilewright.compiler.pipeline import lower
+from tilewright.expr.dtypes import DTYPES
+from tilewright.expr.evaluate import evaluate as number
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import Module
+from tilewright.loops.nodes import Function
+from tilewright.plan.choose import schedule
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.template import register, registered, unregister
+from tilewright.target import Target
+from tilewright.types.tensor import TensorType
+
+V3 = Target.parse("x86-64-v3")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A convolution: its window along each dimension of the image, the step and the dilation, so many zeros around,
+    channels in and out, groups, what follows; which of the batch and the sides of the image are dynamic."""
+
+    window: tuple[int, ...] = (3, 3)
+    step: int = 1
+    dilation: int = 1
+    around: int = 1
+    channels: tuple[int, int] = (5, 33)
+    groups: int = 1
+    after: str = "bias"
+    dynamic: str = "NHW"
+    dtype: str = "f32"
+
+
+CASES = {
+    "3x3": Case(),
+    "3x3, every second": Case(step=2, after="bias swish"),
+    "every third, nothing around": Case(step=3, around=0),
+    "1x1": Case((1, 1), around=0, channels=(20, 75)),
+    "5x5, dilated": Case((5, 5), dilation=2, around=4, channels=(3, 16)),
+    "widths": Case(dynamic="W", after="residual"),
+    "heights and widths": Case(dynamic="HW", step=2),
+    "groups": Case(groups=3, channels=(4, 18)),
+    "one dimension": Case((3,), channels=(20, 64), dynamic="NW", step=2),
+    "one dimension, 1": Case((1,), channels=(20, 64), dynamic="W", around=0),
+    "three dimensions": Case((3, 2, 3), channels=(3, 16), dynamic="DHW"),
+    "f64": Case(dtype="f64", step=2),
+}
+SIDES = ((5, 5, 5), (4, 7, 9), (6, 16, 16), (5, 13, 34), (7, 5, 41))
+
+
+def module_of(case: Case) -> Module:
+    """y = the convolution of x with a constant, and what follows; sides that are not dynamic are 9."""
+    graph, dtype, rng = GraphBuilder(), DTYPES[case.dtype], np.random.default_rng(0)
+    rank, (read, made) = len(case.window), case.channels
+    n, *sides = (graph.symbol(s) if s in case.dynamic else const(2 if s == "N" else 9) for s in ("N", *"DHW"[-rank:]))
+    groups = (case.groups,) if case.groups > 1 else ()
+    value = graph.param("x", TensorType(dtype, (n, *map(const, groups), const(read), *sides)))
+    if case.around:
+        zero = graph.op("full", value=const(0, dtype), shape=())
+        ends = (*[0] * (2 + len(groups)), *[case.around] * rank)
+        value = graph.op("pad", value, zero, low=ends, high=ends)
+    w = graph.constant("w", rng.integers(-4, 5, (*groups, made, read, *case.window)).astype(dtype.numpy))
+    places, taps, group = "ijk"[:rank], "abd"[:rank], "g " if groups else ""
+    image = " ".join(f"{p}*{case.step}+{t}*{case.dilation}" for p, t in zip(places, taps, strict=True))
+    spec = f"n {group}c {image}, {group}o c {' '.join(taps)} -> n {group}o {' '.join(places)}"
+    spec = spec.replace("*1", "")
+    extents: list[tuple[str, Expr]] = []
+    for place, side, window in zip(places, sides, case.window, strict=True):
+        reach = (window - 1) * case.dilation + 1
+        extents.append((place, (side + (2 * case.around - reach)) // case.step + 1))
+    y = graph.op("contract", value, w, spec=spec, sizes=tuple(extents))
+    if "bias" in case.after:
+        shape = (*groups, made, *[1] * rank)
+        y = graph.op("add", y, graph.constant("b", rng.integers(-4, 5, shape).astype(dtype.numpy)))
+    if "residual" in case.after:
+        y = graph.op("add", y, graph.param("r", y.type))
+    return graph.module({"y": graph.op("mul", y, graph.op("sigmoid", y)) if "swish" in case.after else y})
+
+
+def kernel_of(case: Case, target: Target) -> Function:
+    """The kernel with the contraction."""
+    plan = lower(module_of(case), target).record.after("plan").program
+    (found,) = (f for f in plan.functions.values() if isinstance(f, Function) and Facts(f).contraction is not None)
+    return found
+
+
+@pytest.fixture
+def only_transposed() -> Iterator[None]:
+    """Contractions run transposed, or nest by nest."""
+    taken = registered()["contraction"]
+    unregister("contraction")
+    yield
+    register(taken)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_is_the_meaning(name: str, only_transposed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of small whole numbers are exact in any order; accesses outside of buffers end the call."""
+    monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
+    monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
+    case, made = CASES[name], module_of(CASES[name])
+    exe, rng = compile_module(made), np.random.default_rng(1)
+    assert ("transposed" in {d.template for d in exe.decisions.values()}) == (case.groups == 1)
+    for sides in SIDES:
+        symbols = dict(zip("NDHW", (3, *sides), strict=True))
+        values: dict[Var, int] = {s: symbols[s.name] for s in made.graph.symbols}
+        inputs = []
+        for value in made.graph.params:
+            shape = [int(number(e, values)) for e in value.type.shape]
+            inputs.append(rng.integers(-4, 5, shape).astype(value.type.dtype.numpy))
+        (found,) = exe(*inputs)
+        np.testing.assert_allclose(found, evaluate(made, inputs)["y"], rtol=1e-5 if "swish" in case.after else 0)
+
+
+def test_positions_are_one_axis() -> None:
+    """Rows and columns of an image share tiles: the last tile of an image alone has an edge."""
+    made, decision = schedule(kernel_of(CASES["3x3, every second"], V3), V3)
+    assert decision.template == "transposed"
+    assert not decision.refusals
+    assert "flatten" in str(made.trace)
+
+
+@pytest.mark.parametrize(("outputs", "transposed"), [(64, True), (4, False)])
+def test_choice(outputs: int, transposed: bool) -> None:
+    """Every second column would be gathered; few outputs leave lanes empty."""
+    assert is_transposed(kernel_of(Case(channels=(64, outputs), step=2), V3), V3) == transposed
