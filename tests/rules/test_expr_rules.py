@@ -192,3 +192,12 @@ SIMPLIFIED = [
 @pytest.mark.parametrize(("e", "text"), SIMPLIFIED, ids=[str(e) for e, _ in SIMPLIFIED])
 def test_simplified_text(e: Expr, text: str) -> None:
     assert str(simplify(e, Facts({J: (const(0), const(3))}))) == text
+
+
+def test_squares_of_squares_of_a_number_keep_few_digits() -> None:
+    """The integer power of a known base is 64 squarings: its digits would double with each."""
+    square: Expr = const(8)
+    for _ in range(64):
+        square = square * square
+    assert all(abs(c) < 1 << 128 for c in polynomial(square + I).values())
+    assert evaluate(simplify(square * I), {I: 1}) == evaluate(square, {})

@@ -77,6 +77,8 @@ def _of_parts(node: Expr) -> Polynomial:
         case Mul(a, b):
             one, two = polynomial(a), polynomial(b)
             is_large = _degree(one) + _degree(two) > HIGHEST_DEGREE or len(one) * len(two) > MOST_TERMS
+            # Squares of squares would double the digits of a number with each step.
+            is_large = is_large or not (are_moderate(one) and are_moderate(two))
             return {(node,): 1} if is_large else joined(times(one, two))
         case Call(_, (a,)):
             return plus({}, polynomial(a), -1)
