@@ -1,14 +1,14 @@
 """LLVM IR text becomes object code.
 
 Schedules have decided vectors and unrolling, so LLVM's own vectorizers and unroller do not run; what remains is scalar
-replacement and clean instructions. Instruction selection hoists what does not change in a loop,
-but for parts of divisions, which are emitted before it (expressions.py).
+replacement and clean instructions. Instruction selection hoists what does not change in a loop, but for parts of
+divisions, which are emitted before it (expressions.py).
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import llvmlite.binding as llvm
 
@@ -17,8 +17,12 @@ from tilewright.target import Target
 
 _PASSES = ("sroa", "simplify_cfg", "instruction_combine")
 """Accumulators into registers, clean instructions. LLVM's whole O2 takes three times as long and, with its vectorizers
-and unroller off as schedules need them, ends in the same inner loops; so does global value numbering, since code
+and unroller off as schedules need them, ends in the same inner loops; so does global value numbering on x86, since code
 generation computes an expression once where its value still holds."""
+
+_NUMBERED = ("sroa", "simplify_cfg", "new_gvn", "instruction_combine")
+"""With value numbering, for processors whose products take one lane of a vector: of what several rows load, the order
+that it leaves lets all accumulators of a tile stay in registers."""
 
 _BANNED = re.compile(r"\bcall\b[^\n]*\basm\b")
 
@@ -34,7 +38,7 @@ def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMach
     except RuntimeError as error:
         raise InternalError("LLVM refused the code we generated", why=str(error).strip()) from error
     passes = llvm.create_new_module_pass_manager()
-    for add in _PASSES:
+    for add in _NUMBERED if target.architecture == "aarch64" else _PASSES:
         getattr(passes, f"add_{add}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
     return module, machine
@@ -43,7 +47,16 @@ def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMach
 @lru_cache(maxsize=4)
 def _machine(target: Target) -> llvm.TargetMachine:
     """The machine for all modules of a program: LLVM reads its features once."""
+    if target.architecture == "aarch64":
+        _keep_operations_below_phis()
     return target.create_machine()
+
+
+@cache
+def _keep_operations_below_phis() -> None:
+    """Value numbering makes no phis of operations on phis. In some nests of loops whose bounds are chosen by several
+    conditions, LLVM 22 does not come to an end of it: an assertion ends the process."""
+    llvm.set_option("", "-enable-phi-of-ops=0")
 
 
 def assemble(text: str, target: Target) -> bytes:
