@@ -9,9 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
+import tilewright as tw
 from tilewright.compiler import constants, pipeline
+from tilewright.core import extensions
 from tilewright.graph.nodes import Module
+from tilewright.graph.op import REGISTRY
 from tilewright.lower.memory.check_memory import check_memory
+from tilewright.plan import template
 
 # Choices and golden programs are those of estimates, in this process and in those that tests start.
 os.environ["TILEWRIGHT_CALIBRATE"] = "0"
@@ -38,6 +42,25 @@ def interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def only_transposed() -> Iterator[None]:
+    """Contractions run transposed, or nest by nest."""
+    taken = template.registered()["contraction"]
+    template.unregister("contraction")
+    yield
+    template.register(taken)
+
+
+@pytest.fixture
+def nothing_stays() -> Iterator[None]:
+    """Operators that a test registers are gone after it, and nothing else of theirs is left."""
+    before = dict(REGISTRY)
+    yield
+    for name in [n for n in REGISTRY if n not in before]:
+        tw.unregister(REGISTRY[name])
+    assert extensions.stamp() == ""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import pytest
 
 import tilewright as tw
 from added_operators import DOMAIN, ScaledSum, model, node, registered, snake_of
-from tilewright.core import extensions
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import const
 from tilewright.frontends.onnx import read
@@ -20,14 +19,7 @@ from tilewright.graph.op import REGISTRY
 from tilewright.loops.build import load
 from tilewright.loops.nodes import Buffer
 
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    before = dict(REGISTRY)
-    yield
-    for name in [n for n in REGISTRY if n not in before]:
-        tw.unregister(REGISTRY[name])
-    assert extensions.stamp() == ""
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def told(run: Callable[[], object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,21 +11,13 @@ import pytest
 
 import tilewright as tw
 from added_operators import BandedProduct, FactorAttributes, ScaledSum, registered
-from tilewright.core import extensions
 from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Expr, as_expr
 from tilewright.graph.op import REGISTRY
 from tilewright.loops.build import load
 from tilewright.types.tensor import TensorType
 
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    before = dict(REGISTRY)
-    yield
-    for name in [n for n in REGISTRY if n not in before]:
-        tw.unregister(REGISTRY[name])
-    assert extensions.stamp() == ""
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def numbers(*shape: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,6 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
-from tilewright.plan.template import register, registered, unregister
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType
@@ -77,15 +75,6 @@ def module(case: Case) -> Module:
     if "residual" in case.tail:
         y = graph.op("add", y, graph.param("r", y.type))
     return graph.module({"y": graph.op("relu", y) if "relu" in case.tail else y})
-
-
-@pytest.fixture
-def only_transposed() -> Iterator[None]:
-    """Contractions run transposed, or nest by nest."""
-    taken = registered()["contraction"]
-    unregister("contraction")
-    yield
-    register(taken)
 
 
 @pytest.mark.parametrize("name", CASES)

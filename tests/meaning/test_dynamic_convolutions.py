@@ -4,7 +4,6 @@ chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +21,6 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import register, registered, unregister
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 
@@ -96,15 +94,6 @@ def kernel_of(case: Case, target: Target) -> Function:
     plan = lower(module_of(case), target).record.after("plan").program
     (found,) = (f for f in plan.functions.values() if isinstance(f, Function) and Facts(f).contraction is not None)
     return found
-
-
-@pytest.fixture
-def only_transposed() -> Iterator[None]:
-    """Contractions run transposed, or nest by nest."""
-    taken = registered()["contraction"]
-    unregister("contraction")
-    yield
-    register(taken)
 
 
 @pytest.mark.parametrize("name", CASES)
