@@ -26,6 +26,10 @@ HIGHEST_DEGREE = 16
 MOST_TERMS = 256
 """Products that would have more terms are atoms: each sum of two in a product of sums doubles them."""
 
+MOST_BITS = 1024
+"""Products whose numbers might have more bits are atoms: repeated squaring would double the bits with each step. Sums
+and products that people write stay far below, beyond 64 bits too: their normal form is exact."""
+
 LARGEST = 1 << 60
 """Numbers beyond this are outside the laws of whole numbers: a few sums of them wrap around in 64 bits."""
 
@@ -33,6 +37,10 @@ LARGEST = 1 << 60
 def are_moderate(p: Polynomial) -> bool:
     """Whether every number of a polynomial is one that laws of whole numbers may be applied to."""
     return not p or (max(p.values()) <= LARGEST and min(p.values()) >= -LARGEST)
+
+
+def _most_bits(p: Polynomial) -> int:
+    return max((abs(c).bit_length() for c in p.values()), default=0)
 
 
 def polynomial(root: Expr) -> Polynomial:
@@ -77,8 +85,7 @@ def _of_parts(node: Expr) -> Polynomial:
         case Mul(a, b):
             one, two = polynomial(a), polynomial(b)
             is_large = _degree(one) + _degree(two) > HIGHEST_DEGREE or len(one) * len(two) > MOST_TERMS
-            # Squares of squares would double the digits of a number with each step.
-            is_large = is_large or not (are_moderate(one) and are_moderate(two))
+            is_large = is_large or _most_bits(one) + _most_bits(two) > MOST_BITS
             return {(node,): 1} if is_large else joined(times(one, two))
         case Call(_, (a,)):
             return plus({}, polynomial(a), -1)
