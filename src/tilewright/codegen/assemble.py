@@ -1,8 +1,8 @@
 """LLVM IR text becomes object code.
 
 Schedules have decided vectors and unrolling, so LLVM's own vectorizers and unroller do not run; what remains is scalar
-replacement and clean instructions. Instruction selection hoists what does not change in a loop, but for parts of
-divisions, which are emitted before it (expressions.py).
+replacement and, where there are masks, clean instructions. Instruction selection hoists what does not change in a loop,
+but for parts of divisions, which are emitted before it (expressions.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import llvmlite.binding as llvm
 from tilewright.report.errors import InternalError
 from tilewright.target import Target
 
-_PASSES = ("sroa", "simplify_cfg", "instruction_combine")
-"""Accumulators into registers, clean instructions. LLVM's whole O2 takes three times as long and, with its vectorizers
-and unroller off as schedules need them, ends in the same inner loops; so does global value numbering on x86, since code
+_PASSES = ("sroa", "simplify_cfg")
+"""Accumulators into registers, fewer blocks. LLVM's whole O2 takes three times as long and, with its vectorizers and
+unroller off as schedules need them, ends in the same inner loops; so does global value numbering on x86, since code
 generation computes an expression once where its value still holds."""
+
+_MASKED = (*_PASSES, "instruction_combine")
+"""With clean instructions, for modules with masked loads and stores: masks that turn out to be constant become plain
+accesses. Instruction selection cleans the rest by itself, in an eighth less of LLVM's time."""
 
 _NUMBERED = ("sroa", "simplify_cfg", "new_gvn", "instruction_combine")
 """With value numbering, for processors whose products take one lane of a vector: of what several rows load, the order
@@ -39,10 +43,17 @@ def optimise(text: str, target: Target, level: int = 3) -> tuple[llvm.ModuleRef,
     except RuntimeError as error:
         raise InternalError("LLVM refused the code we generated", why=str(error).strip()) from error
     passes = llvm.create_new_module_pass_manager()
-    for add in _NUMBERED if target.architecture == "aarch64" else _PASSES:
+    for add in _passes_for(text, target):
         getattr(passes, f"add_{add}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
     return module, machine
+
+
+def _passes_for(text: str, target: Target) -> tuple[str, ...]:
+    """The passes that a module needs."""
+    if target.architecture == "aarch64":
+        return _NUMBERED
+    return _MASKED if "@llvm.masked." in text else _PASSES
 
 
 @lru_cache(maxsize=4)
