@@ -27,9 +27,10 @@ that it leaves lets all accumulators of a tile stay in registers."""
 _BANNED = re.compile(r"\bcall\b[^\n]*\basm\b")
 
 
-def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """The parsed, verified and optimised module, with the machine it is for. Raises InternalError for invalid IR."""
-    machine = _machine(target)
+def optimise(text: str, target: Target, level: int = 3) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """The parsed, verified and optimised module, with the machine it is for, which generates code at this optimisation
+    level. Raises InternalError for invalid IR."""
+    machine = _machine(target, level)
     if "asm" in text and _BANNED.search(text):
         raise InternalError("inline assembly in generated code", why="LLVM would end the process on a mistake in it")
     try:
@@ -45,11 +46,11 @@ def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMach
 
 
 @lru_cache(maxsize=4)
-def _machine(target: Target) -> llvm.TargetMachine:
+def _machine(target: Target, level: int) -> llvm.TargetMachine:
     """The machine for all modules of a program: LLVM reads its features once."""
     if target.architecture == "aarch64":
         _keep_operations_below_phis()
-    return target.create_machine()
+    return target.create_machine(level)
 
 
 @cache
@@ -59,9 +60,10 @@ def _keep_operations_below_phis() -> None:
     llvm.set_option("", "-enable-phi-of-ops=0")
 
 
-def assemble(text: str, target: Target) -> bytes:
-    """The object file (ELF, Mach-O or COFF, as the target's) of an IR module."""
-    module, machine = optimise(text, target)
+def assemble(text: str, target: Target, level: int = 3) -> bytes:
+    """The object file (ELF, Mach-O or COFF, as the target's) of an IR module. Level 0 takes a fifth of the time: for
+    code that waits for memory and other threads, such as the pool's."""
+    module, machine = optimise(text, target, level)
     code: bytes = machine.emit_object(module)
     return code
 

@@ -52,7 +52,8 @@ def pool_code(target: Target) -> bytes:
         from tilewright.codegen.assemble import assemble  # brings LLVM along
         from tilewright.codegen.link import link_code
 
-        (code,) = link_code([assemble(pool_text(target.triple, target.data_layout), target)], target, EXPORTS)
+        part = assemble(pool_text(target.triple, target.data_layout), target, level=0)
+        (code,) = link_code([part], target, EXPORTS)
         store.put(key, code)
     return code
 
