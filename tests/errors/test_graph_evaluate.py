@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tilewright.ops  # noqa: F401  fills the registry
+import tilewright as tw
+import tilewright.ops
 from tilewright.expr import dtypes
 from tilewright.expr.build import equal
 from tilewright.expr.nodes import Expr, const
@@ -134,3 +135,17 @@ func sums[m](x: f32[m, 2], y: f32[m]):
     results = evaluate(parse_module(text), [x])
     assert results["y"].tolist() == [1, 5, 9]
     assert results["x"].tolist() == x.tolist()
+
+
+def test_an_empty_array_beyond_numpys_sizes_is_an_error_for_users() -> None:
+    text = """
+graph main[n](x: f32[1, 0, n]) -> r:
+  big: f32[1, 0, 2147483648, n, 2] = reshape(x, shape=(1, 0, 2147483648, n, 2))
+  r: f32[0] = reshape(big, shape=(0,))
+"""
+    module = parse_module(text)
+    inputs = {"x": np.zeros((1, 0, 1 << 30), np.float32)}
+    with pytest.raises(UserError, match="the evaluator cannot hold big") as raised:
+        evaluate(module, inputs)
+    assert "f32[1, 0, 2147483648, 1073741824, 2]" in str(raised.value)
+    assert tw.compile(module).run(inputs)["r"].shape == (0,)

@@ -68,7 +68,12 @@ def run_case(seed: int) -> tuple[str, str]:
 def compared(case: Case, model: bytes | GraphFunction, found: dict[str, Array]) -> tuple[str, str]:
     """Whether the results are those of the evaluator."""
     module = read(model) if isinstance(model, bytes) else Module({model.name: model}, {}, model.name)
-    expected = evaluate(fix_dimensions(module, case.dims), case.feeds)
+    try:
+        expected = evaluate(fix_dimensions(module, case.dims), case.feeds)
+    except UserError as error:  # an empty array of a shape beyond NumPy's, which the program never makes
+        if "the evaluator cannot hold" not in str(error):
+            raise
+        return "result", ", ".join(f"{name}{list(a.shape)}" for name, a in found.items())
     for name, wanted in expected.items():
         got = found[name]
         if got.shape != wanted.shape or got.dtype != wanted.dtype:

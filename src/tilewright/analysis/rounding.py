@@ -243,41 +243,46 @@ def _bound(y: Array, dtype: DType, op: Op, attrs: Any, inputs: Arrays) -> Array 
     terms = _terms(y, op, attrs, inputs)
     if terms is None:
         return None
-    count, squares = terms
+    count, root = terms
     kept = unit_roundoff(kept_in(dtype))
-    if all(_is_integral(x) for x in inputs) and count * float(np.max(squares, initial=0.0)) < kept**-2:
+    if all(_is_integral(x) for x in inputs) and count * float(np.square(np.max(root, initial=0.0))) < kept**-2:
         return np.where(_fits(y, dtype), 0.0, u * np.abs(y))
-    bound = kept * np.sqrt(count * (y * y + squares))
+    bound = math.sqrt(count) * np.hypot(kept * y, kept * root)
     return bound if kept == u else bound + u * np.abs(y)
 
 
 def _terms(y: Array, op: Op, attrs: Any, inputs: Arrays) -> tuple[float, Array] | None:
-    """(how many terms each sum has, the sums of their squares); None for what sums nothing. A product of many factors
-    makes as many errors as a sum of so many terms, each as large as the result."""
+    """(how many terms each sum has, the roots of the sums of their squares); None for what sums nothing. A product of
+    many factors makes as many errors as a sum of so many terms, each as large as the result."""
     match op:
         case Contract():
             types = tuple([TensorType.of(element_type(x), x.shape) for x in inputs])
             extents = op.index_maps(TypeContext(op.name), types, attrs).reduce_extents
             count = float(math.prod(number(e) or 0 for e in extents))
-            return count, _squares(op, attrs, inputs)
+            return count, _roots(op, attrs, inputs)
         case PackedProduct():
-            return float(inputs[0].size), op.squares(inputs, attrs)
+            return float(inputs[0].size), np.sqrt(op.squares(inputs, attrs))
         case Reduce() | WindowReduce() | Cumulative():
             count = _combined(y, op, attrs, inputs[0])
             if attrs.kind is ReduceKind.PROD:
-                return count, y * y
-            return (count, op.meaning((np.square(inputs[0]),), attrs)[0]) if attrs.kind is ReduceKind.SUM else None
+                return count, np.abs(y)
+            if attrs.kind is not ReduceKind.SUM:
+                return None
+            size = np.abs(inputs[0])
+            largest = float(size.max(initial=0.0, where=np.isfinite(size))) or 1.0  # squares of large numbers overflow
+            root = np.sqrt(op.meaning((np.square(inputs[0] / largest),), attrs)[0]) * largest
+            return count, np.minimum(root, np.finfo(np.float64).max)
     return None
 
 
-def _squares(op: Contract, attrs: Any, factors: Arrays) -> Array:
-    """A sum of squares of products. A bound needs few digits: where the operator lets it, f32 has enough, for factors
-    that are brought to the range of 1."""
+def _roots(op: Contract, attrs: Any, factors: Arrays) -> Array:
+    """The root of a sum of squares of products. A bound needs few digits: where the operator lets it, f32 has enough,
+    for factors that are brought to the range of 1."""
     largest = [float(np.abs(x).max(initial=0.0)) or 1.0 for x in factors]
     if attrs.dtype is not None or not all(map(math.isfinite, largest)):
-        return op.meaning(tuple([np.square(x) for x in factors]), attrs)[0]
+        return np.asarray(np.sqrt(op.meaning(tuple([np.square(x) for x in factors]), attrs)[0]))
     squares = [np.square((x / m).astype(np.float32)) for x, m in zip(factors, largest, strict=True)]
-    return np.multiply(op.meaning(tuple(squares), attrs)[0], math.prod(m * m for m in largest), dtype=np.float64)
+    return np.multiply(np.sqrt(op.meaning(tuple(squares), attrs)[0]), math.prod(largest), dtype=np.float64)
 
 
 def _combined(y: Array, op: Op, attrs: Any, x: Array) -> float:

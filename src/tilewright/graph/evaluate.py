@@ -14,6 +14,7 @@ A caller may take part: `change` is given each node with its inputs and results,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -161,8 +162,23 @@ def run_node(
             return run_branch(module, node, inputs, symbols, change)
         case While():
             return run_while(module, node, inputs, symbols, change)
-    with np.errstate(all="ignore"):
-        return node.op.compute(inputs, node.attrs.evaluated(symbols))
+    try:
+        with np.errstate(all="ignore"):
+            return node.op.compute(inputs, node.attrs.evaluated(symbols))
+    except ValueError:
+        check_representable(node, symbols)
+        raise
+
+
+def check_representable(node: Node, symbols: Symbols) -> None:
+    """A UserError where NumPy cannot hold a result: sizes of empty arrays are multiplied, too, all but zeros."""
+    for value in node.outputs:
+        shape = shape_under(value.type, symbols)
+        size = math.prod(n for n in shape if n) * value.type.dtype.bytes
+        if size > np.iinfo(np.intp).max:
+            why = f"it is {value.type.dtype}{list(shape)}, for NumPy {size:,} bytes, even without elements"
+            fix = "compile the program, or evaluate it at other sizes"
+            raise UserError(f"the evaluator cannot hold {value.name}", where=node.source or None, why=why, fix=fix)
 
 
 def checked_size(node: Node, size: int, symbols: Symbols) -> int:

@@ -45,6 +45,16 @@ NARROW = (
 )
 
 
+MOVEMENT = frozenset(
+    {
+        *("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Concat", "Split", "Tile"),
+        *("Gather", "GatherElements", "GatherND", "Expand", "Pad", "Where", "Neg", "Abs", "Max", "Min", "Relu"),
+        *("ReverseSequence", "DepthToSpace", "SpaceToDepth", "Compress", "Trilu"),
+    }
+)
+"""Operators whose results are elements of their operands, but for signs."""
+
+
 class Skip(Exception):
     """This draw gives no node."""
 
@@ -173,12 +183,15 @@ class Draw:
         ok: Callable[[Array], bool] = lambda a: True,
         style: Style | None = None,
         again: float = 0.7,
+        exact: bool = False,
     ) -> str:
-        """A value that the model has, or a fresh one; in both cases one that is `ok`."""
+        """A value that the model has, or a fresh one; in both cases one that is `ok`, and, where it has to be
+        `exact`, one that no operator rounded."""
         low, high = (rank, rank) if isinstance(rank, int) else rank
         known = {numpy_type(t) for t in types}
         if self.maybe(again):
             fits = [n for n, a in self.values.items() if a.dtype in known and low <= a.ndim <= high and ok(a)]
+            fits = [n for n in fits if not exact or self.is_exact(n)]
             if fits:
                 return str(self.chance.choice(fits[-6:]))
         for _ in range(TRIES):
@@ -188,6 +201,19 @@ class Draw:
                 return name
             self.restore(before)
         raise Skip
+
+    def is_exact(self, name: str) -> bool:
+        """Whether a value has integers, or only movement lies between it and what is given."""
+        made = {n: node for node in self.nodes for n in node.output}
+        waiting = [name]
+        while waiting:
+            node = made.get(name := waiting.pop())
+            if node is None or self.values[name].dtype.kind in "iub":
+                continue
+            if node.op_type not in MOVEMENT:
+                return False
+            waiting += free_names(node)
+        return True
 
     def like(self, name: str, shape: Sequence[int], again: float = 0.5, **options: Any) -> str:
         """A value of the same type and this shape."""

@@ -179,7 +179,7 @@ def cast_to_narrow(d: Draw) -> None:
 
 @recipe()
 def bit_cast(d: Draw) -> None:
-    x = d.take([t for t in ANY if t != "bool"])
+    x = d.take([t for t in ANY if t != "bool"], exact=True)
     size = d.values[x].dtype.itemsize
     to = numpy_type(d.pick([t for t in (*FLOATS, *INTEGERS) if numpy_type(t).itemsize == size]))
     d.node("BitCast", [x], {"to": int(helper.np_dtype_to_tensor_dtype(to))})

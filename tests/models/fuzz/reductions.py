@@ -59,7 +59,7 @@ def top_k(d: Draw) -> None:
 
 @recipe()
 def unique(d: Draw) -> None:
-    x = d.take([t for t in d.types("Unique") if t not in ("bool",)], (1, 3), finite)
+    x = d.take([t for t in d.types("Unique") if t not in ("bool",)], (1, 3), finite, exact=True)
     axis = {} if d.maybe() else {"axis": d.axis(d.values[x].ndim)}
     d.node("Unique", [x], axis | d.some(sorted=d.pick((0, 1))), d.pick((1, 4)))
 

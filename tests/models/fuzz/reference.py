@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops.op_quantize_linear import _reshape_input
 
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
@@ -83,17 +85,87 @@ def is_cropped_to_elements(node: NodeProto, x: list[Array], opset: int) -> bool:
     return cropped and not np.isin(x[1], (0, 1)).all()
 
 
+def is_to_no_number(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether integers are to powers in floating point (of NumPy, f64 for u64 beside signed ones, too) that are no
+    integers of the type, or too large to be exact."""
+    if x[0].dtype.kind not in "iu" or (x[1].dtype.kind in "iu" and np.result_type(*x).kind in "iu"):
+        return False
+    most = min(2.0**53, float(np.iinfo(x[0].dtype).max))
+    return not bool((np.abs(np.power(x[0].astype(np.float64), x[1].astype(np.float64))) <= most).all())
+
+
+def is_beyond_32_bits(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether a quotient is none that the evaluator can convert to i32, which it does before it saturates."""
+    scale = _reshape_input(x[1], x[0].shape, attribute(node, "axis", 1), attribute(node, "block_size", 0) or None)
+    return not bool((np.abs((x[0] / scale).astype(np.float64)) < 2.0**31 - 1e3).all())
+
+
+def underflows(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether the softmax of an element is no normal number of its type, so that its logarithm is lost."""
+    wide = x[0].astype(np.float64)
+    below = wide - wide.max(axis=attribute(node, "axis", -1), keepdims=True, initial=-np.inf)
+    return bool((below < np.log(float(ml_dtypes.finfo(x[0].dtype).tiny)) + 1).any())
+
+
+def is_to_one_sample(node: NodeProto, x: list[Array], opset: int) -> bool:
+    if attribute(node, "coordinate_transformation_mode", b"") != b"pytorch_half_pixel":
+        return False
+    sizes = x[-1] if len(node.input) == 4 else np.floor(np.array(x[0].shape) * x[-1])
+    return bool((np.asarray(sizes) == 1).any())
+
+
+def reaches_far_beyond(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether, with ceil_mode, the last window reaches more than one element beyond the padding."""
+    n = x[0].ndim - 2
+    pads, dilations = attribute(node, "pads", [0] * 2 * n), attribute(node, "dilations", [1] * n)
+    kernel, strides = attribute(node, "kernel_shape", None), attribute(node, "strides", [1] * n)
+    free = [size + pads[d] + pads[n + d] - (kernel[d] - 1) * dilations[d] - 1 for d, size in enumerate(x[0].shape[2:])]
+    return bool(attribute(node, "ceil_mode", 0)) and any(-f % s > 1 for f, s in zip(free, strides, strict=True))
+
+
+def has_a_window_of_padding(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether a window, where windows are dilated, may have no element."""
+    n = x[0].ndim - 2
+    pads, dilations = attribute(node, "pads", [0] * 2 * n), attribute(node, "dilations", [1] * n)
+    kernel, strides = attribute(node, "kernel_shape", None), attribute(node, "strides", [1] * n)
+    for d, size in enumerate(x[0].shape[2:]):
+        starts = range(-pads[d], size + pads[n + d], strides[d])
+        if any(all(not 0 <= s + k * dilations[d] < size for k in range(kernel[d])) for s in starts):
+            return True
+    return False
+
+
 WRONG: dict[str, list[Wrong]] = {
     "AveragePool": [
-        Wrong(is_same_and_dilated, "auto_pad counts dilations in; the evaluator and ONNX Runtime leave them out", False)
+        Wrong(
+            is_same_and_dilated, "auto_pad counts dilations in; the evaluator and ONNX Runtime leave them out", False
+        ),
+        Wrong(
+            reaches_far_beyond,
+            "with ceil_mode, windows reach beyond the end; the evaluator puts half of that before the start",
+        ),
     ],
     "BatchNormalization": [
         Wrong(lambda node, x, opset: opset < 14, "the evaluator takes means and variances as training would leave them")
+    ],
+    "BitCast": [
+        Wrong(
+            lambda node, x, opset: x[0].dtype.kind not in "iu" and bool(np.isnan(x[0].astype(np.float64)).any()),
+            "ONNX leaves the sign and the bits of NaN open",
+            False,
+        )
     ],
     "ConvTranspose": [
         Wrong(
             lambda node, x, opset: len(x) > 2 and attribute(node, "group", 1) > 1,
             "every channel has its bias; the evaluator adds those of the first group to all groups",
+        )
+    ],
+    "DynamicQuantizeLinear": [
+        Wrong(
+            lambda node, x, opset: not x[0].any(),
+            "the scale of zeros is 0 by ONNX's formula, 1/255 by the evaluator, 1 by ONNX Runtime",
+            False,
         )
     ],
     "Einsum": [Wrong(sums_extremes_apart, "ONNX leaves the order of sums and products open", False)],
@@ -103,6 +175,11 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong(
             lambda node, x, opset: has(node, "pads"),
             "pads are all starts, then all ends; the evaluator takes them as pairs of a start and an end",
+        ),
+        Wrong(
+            lambda node, x, opset: len(node.output) > 1 and has_a_window_of_padding(node, x, opset),
+            "a window of padding alone has no greatest element",
+            False,
         ),
         Wrong(
             lambda node, x, opset: len(node.output) > 1,
@@ -124,10 +201,16 @@ WRONG: dict[str, list[Wrong]] = {
             "every dimension from the third on becomes 1; the evaluator makes that of two, and adds others",
         )
     ],
+    "GroupNormalization": [Wrong(is_f64, "as for LayerNormalization", False)],
     "HardSwish": [Wrong(is_f64, "the evaluator and ONNX Runtime divide by 6 in single precision", False)],
     "LayerNormalization": [
         Wrong(is_half, "the first stage is in single precision; the evaluator's is in half precision"),
         Wrong(is_f64, "the first stage may be in single precision, as the evaluator's is, or in more", False),
+    ],
+    "LogSoftmax": [Wrong(underflows, "the evaluator takes the logarithm of a softmax that is zero")],
+    "Pow": [Wrong(is_to_no_number, "ONNX does not say what such a power is; the evaluator converts it", False)],
+    "QuantizeLinear": [
+        Wrong(is_beyond_32_bits, "results saturate; the evaluator converts quotients to i32 first", False)
     ],
     "RMSNormalization": [
         Wrong(is_half, "as for LayerNormalization"),
@@ -156,6 +239,9 @@ WRONG: dict[str, list[Wrong]] = {
     "QLinearConv": [Wrong(has_odd_zero_point, "the evaluator adds the zero point before it rounds halves to even")],
     "QLinearMatMul": [Wrong(has_odd_zero_point, "as for QLinearConv")],
     "Resize": [
+        Wrong(
+            is_to_one_sample, "a dimension of 1 takes the first sample; the evaluator takes one before it, or others"
+        ),
         Wrong(is_of_integers, "ONNX does not say how integers are rounded; ONNX Runtime truncates most of them", False),
         Wrong(is_cropped_to_elements, "rounding decides what is inside of the region", False),
         Wrong(is_f64, "coordinates may be in single precision, as those of ONNX Runtime, or in double", False),
@@ -168,8 +254,36 @@ WRONG: dict[str, list[Wrong]] = {
         )
     ],
 }
-"""By operator. Two more are met elsewhere: a loop without a condition (`with_condition`), and stacked outputs of loops,
-of which the evaluator joins those of other than one dimension (`control.loop`)."""
+"""By operator. Three more are met elsewhere: a loop without a condition (`with_condition`), negative axes of Scan,
+which the evaluator takes for others (`with_axes_from_the_front`), and stacked outputs of loops, of which the evaluator
+joins those of other than one dimension (`control.loop`)."""
+
+
+def normalized(x: Array, axes: tuple[int, ...], epsilon: float, beside: float = 0.0) -> Array:
+    """(x - mean) / (sqrt(variance + epsilon) + beside), in f64."""
+    centred = x - x.mean(axis=axes, keepdims=True, dtype=np.float64)
+    return np.asarray(centred / (np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + epsilon) + beside))
+
+
+def exact_normalization(node: NodeProto, x: list[Array], opset: int) -> Array | None:
+    """Normalizations of f32 in f64: the evaluator takes the mean of squares less the square of the mean, in which all
+    digits may cancel. None for other nodes."""
+    if x[0].dtype != np.float32 or not x[0].size or len(node.output) != 1:
+        return None
+    shape, epsilon = x[0].shape, attribute(node, "epsilon", 1e-5)
+    match node.op_type:
+        case "MeanVarianceNormalization":
+            return normalized(x[0], tuple(attribute(node, "axes", [0, 2, 3])), 0.0, 1e-9)
+        case "LayerNormalization":
+            axis = attribute(node, "axis", -1) % len(shape)
+            found = normalized(x[0], tuple(range(axis, len(shape))), epsilon) * x[1]
+            return np.asarray(found + x[2] if len(x) > 2 else found)
+        case "GroupNormalization":
+            groups, batch, channels = attribute(node, "num_groups", 1), *shape[:2]
+            found = normalized(x[0].reshape(batch, groups, -1), (2,), epsilon).reshape(shape)
+            scale, bias = (np.repeat(a, channels // a.size).reshape(-1, *[1] * (len(shape) - 2)) for a in x[1:])
+            return np.asarray(found * scale + bias)
+    return None
 
 
 def compute(node: NodeProto, values: Inputs, opset: int) -> list[Array]:
@@ -178,11 +292,13 @@ def compute(node: NodeProto, values: Inputs, opset: int) -> list[Array]:
     wrong = [w for w in WRONG.get(node.op_type, ()) if w.which(node, given, opset)]
     if not all(w.instead for w in wrong):
         raise Undefined(wrong[0].why)
-    node, values = with_condition(node, values)
+    node, values = with_condition(with_axes_from_the_front(node, values), values)
     model = model_of(node, values, opset)
     try:
         typed = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
         found = by_onnx_runtime(model, values) if wrong else ReferenceEvaluator(model).run(None, dict(values))
+        exact = exact_normalization(node, given, opset)
+        found = found if exact is None else [exact.astype(np.float32)]
     except Exception as error:
         note(node, f"{type(error).__name__}: {error}")
         raise Undefined(str(error)) from error
@@ -224,6 +340,18 @@ def with_condition(node: NodeProto, values: Inputs) -> tuple[NodeProto, Inputs]:
     given.CopyFrom(node)
     given.input[1] = "holds"
     return given, {**values, "holds": np.array(True)}
+
+
+def with_axes_from_the_front(node: NodeProto, values: Inputs) -> NodeProto:
+    """A scan with its negative axes counted from the front."""
+    axes = attribute(node, "scan_input_axes", [])
+    if node.op_type != "Scan" or all(a >= 0 for a in axes):
+        return node
+    given = NodeProto()
+    given.CopyFrom(node)
+    kept = next(a for a in given.attribute if a.name == "scan_input_axes")
+    kept.ints[:] = [a % values[n].ndim for a, n in zip(axes, node.input[len(node.input) - len(axes) :], strict=True)]
+    return given
 
 
 def note(node: NodeProto, why: str) -> None:

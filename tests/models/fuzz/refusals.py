@@ -20,7 +20,7 @@ SIZES = re.compile(r"(?:sizes of .* differ|do not broadcast): (\d+) and (\d+)")
 
 def is_limit(models: Sequence[Model], error: TilewrightError) -> bool:
     """Whether an error names such a limit: an operator that is listed above, or, while the model runs, a size from data
-    that is 1 where an operand by the reference's shapes is repeated."""
+    that is 1 where an operand by the reference's shapes is repeated, or a dimension that no axis of Squeeze names."""
     text = str(error)
     found = re.search(r"at: +(\S+) '([^']*)'", text)
     if found is None:
@@ -28,11 +28,13 @@ def is_limit(models: Sequence[Model], error: TilewrightError) -> bool:
     operator, name = found.groups()
     if not isinstance(error, RuntimeFault):
         return any(operator == listed and says in text for listed, says in UNSUPPORTED)
+    named = [(m, node) for m in models for node in with_inner(m.nodes) if node.name == name]
+    if operator == "Squeeze" and "without axes" in text:
+        return any(1 in {**m.constants, **m.feeds, **m.values}[node.input[0]].shape for m, node in named)
     sizes = SIZES.search(text)
     if sizes is None:
         return False
     a, b = map(int, sizes.groups())
-    named = [(m, node) for m in models for node in with_inner(m.nodes) if node.name == name]
     return 1 in (a, b) and any(is_repeated(m, node, a + b - 1) for m, node in named)
 
 

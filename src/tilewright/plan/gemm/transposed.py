@@ -85,6 +85,8 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         kernel = recognise(facts)
         if kernel is None or min(kernel.size.rows, kernel.size.columns) < 2:
             return None
+        if min(kernel.size.terms, kernel.size.batch) < 1:
+            return None
         found, size = kernel.found, kernel.size
         if size.batched_elements or size.any_rows or not size.constant_rows:
             return None
@@ -175,13 +177,18 @@ class TransposedContractions(Template[Product, TransposedChoice]):
 
 def flatten_positions(s: Schedule, found: Contraction) -> None:
     """The columns of a contraction, and the axes of positions before them, become one axis: those of an image, row by
-    row. Of a dynamic number of them tiles then have one edge."""
+    row. Of a dynamic number of them tiles then have one edge. Axes before one that has no loop in a block stay."""
     results, sums = results_apart(s, found)
     axes, column = found.block.axes, found.columns
+    blocks = (found.block.name, *results)
     while column and column - 1 in found.batch and not found.broadcast.moves(axes[column - 1].var):
-        for block in (found.block.name, *results):
-            loops = s.get_loops(block)
-            s.fuse(loops[column - 1], loops[column])
+        bindings = [find_block(s.func, block).axes[column - 1].binding for block in blocks]
+        nests = [s.get_loops(block) for block in blocks]
+        if not all(any(v is b for v in loops) for b, loops in zip(bindings, nests, strict=True)):
+            break
+        for outer, loops in zip(bindings, nests, strict=True):
+            at = next(n for n, v in enumerate(loops) if v is outer)
+            s.fuse(loops[at], loops[at + 1])
         column -= 1
         s.flatten(sums, column)
 

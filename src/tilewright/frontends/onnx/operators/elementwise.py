@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
@@ -74,10 +75,24 @@ def identity(b: Emit, x: Tensor) -> Tensor:
 
 @handles("Pow", since=7)
 def power(b: Emit, x: Tensor, y: Tensor) -> Tensor:
-    """x to the power y, in the type of x; an integer to a float power is computed in floats."""
-    if x.dtype.is_int and y.dtype.is_float:
-        return b.cast(b.map("pow", b.cast(x, y.dtype), y), x.dtype)
-    return b.map("pow", x, b.cast(y, x.dtype))
+    """x to the power y, in the type of x. It is computed in a type that holds both, as far as there is one: a rounded
+    exponent may be even where it was odd. Integers to integer powers are computed modulo 2^bits of the wider type."""
+    if x.dtype.holds(y.dtype) or _holds_all(x.dtype, y):
+        return b.map("pow", x, b.cast(y, x.dtype))
+    if x.dtype.is_int and y.dtype.is_int:
+        kept = max(y.dtype, x.dtype, key=lambda t: t.bits)
+    else:
+        kept = dtypes.f32 if dtypes.f32.holds(x.dtype) and dtypes.f32.holds(y.dtype) else dtypes.f64
+    return b.cast(b.map("pow", b.cast(x, kept), b.cast(y, kept)), x.dtype)
+
+
+def _holds_all(dtype: DType, y: Tensor) -> bool:
+    """Whether all elements of an integer tensor are known, and numbers of a type."""
+    if y.content is None or not y.dtype.is_int:
+        return False
+    most = int(dtype.max) if dtype.is_int else 1 << dtype.significant
+    least = int(dtype.min) if dtype.is_int else -most
+    return all(isinstance(e, Const) and least <= e.value <= most for e in y.content.reshape(-1))
 
 
 @handles("Mod", since=10)

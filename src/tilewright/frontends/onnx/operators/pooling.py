@@ -96,12 +96,16 @@ def _places(b: Emit, x: Tensor, best: Tensor, view: Windows, column_major: int) 
         starts = [0, 0, *offsets]
         taken = b.slice(source, starts, best.shape, [1, 1, *view.strides], clamped=True)
         index: Tensor | None = None
+        found = b.map("eq", taken, best)
         for d, offset in enumerate(offsets):
             along = b.iota((best.shape[2 + d],), 0) * view.strides[d] + b.of_size(offset - view.low[d])
             part = b.align(along * b.of_size(strides[d]), 2 + d, x.rank)
             index = part if index is None else index + part
+            if not _is_zero((view.low[d], view.high[d])):  # padding may equal the maximum
+                inside = b.map("and", b.map("le", 0, along), b.map("lt", along, b.of_size(spatial[d])))
+                found = b.map("and", found, b.align(inside, 2 + d, x.rank))
         assert index is not None
-        chosen = index if chosen is None else b.select(b.map("eq", taken, best), index, chosen)
+        chosen = index if chosen is None else b.select(found, index, chosen)
     assert chosen is not None
     plane = b.align(b.iota((x.shape[0],), 0) * b.of_size(x.shape[1] * total), 0, x.rank)
     channel = b.align(b.iota((x.shape[1],), 0) * b.of_size(total), 1, x.rank)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
 from tilewright.expr.build import equal, less_equal, maximum, select
-from tilewright.expr.nodes import Const, Expr, Or, Var, const
+from tilewright.expr.nodes import Const, Expr, Not, Or, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
@@ -120,6 +120,10 @@ def squeeze(b: Emit, x: Tensor, axes: Tensor | None = None) -> Tensor:
 def _squeezed(b: Emit, x: Tensor, axes: Sequence[int] | None) -> Tensor:
     if axes is None:
         axes = [n for n, d in enumerate(x.shape) if isinstance(d, Const) and d.value == 1]
+        for n, d in enumerate(x.shape):
+            if n not in axes:
+                message = f"Squeeze without axes of dimension {n}, whose extent, known only at run time, is 1"
+                b.require(Not(equal(d, 1)), message)
     for axis in axes:
         b.require_equal(x.shape[axis], 1, f"Squeeze of dimension {axis}, whose extent is {{0}}, not {{1}}")
     return b.squeeze(x, axes)
