@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, loops_inside, statements
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt, Store
+from tilewright.loops.edit import (
+    allocations,
+    blocks,
+    loaded_buffers,
+    loops_around,
+    loops_inside,
+    statements,
+    stored_buffers,
+)
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import Obstacle, Step, refusing
 
@@ -148,18 +156,3 @@ def nests(function: Function) -> tuple[Stmt, ...]:
 def local_buffers(function: Function) -> list[Buffer]:
     """The buffers that are allocated at the top level of a function."""
     return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
-
-
-@lru_cache(maxsize=1 << 11)
-def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
-    """The buffers that a statement, or one inside it, stores to."""
-    return frozenset([s.buffer for s in statements(stmt) if isinstance(s, Store)])
-
-
-def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:
-    """(the loops that are nested with nothing between them, what the innermost of them holds)."""
-    loops: list[For] = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    return loops, stmt

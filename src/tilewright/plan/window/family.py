@@ -23,14 +23,14 @@ from functools import reduce
 
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import loads
+from tilewright.loops.edit import loads, stored_buffers
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.price.transfer import byte_cycles, reread_seconds, rewrite_seconds
 from tilewright.plan.template import ChoiceT, Template
 from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
 from tilewright.plan.tile.packing import lay_out
-from tilewright.schedule.find import find_block, stored_buffers
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
 from tilewright.target import Target

@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
-from tilewright.analysis.domains import Domain
+from tilewright.analysis.domains import Domain, filling_of
 from tilewright.analysis.elements import Elements, point
+from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
@@ -35,7 +36,7 @@ from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Lo
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.local import allocation, box_nest, placed
-from tilewright.schedule.facts.dataflow import filling_of, require_elements, require_no_prefetch, whole
+from tilewright.schedule.facts.dataflow import require_elements, require_no_prefetch
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope
