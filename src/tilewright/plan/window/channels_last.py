@@ -27,6 +27,7 @@ from itertools import product
 from math import isqrt
 
 from tilewright.expr.nodes import Var
+from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.price.transfer import byte_cycles
 from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, extent, inside, loop_of
@@ -203,7 +204,8 @@ def _lane(s: Schedule, block: str, c: ChannelsLastChoice) -> Var:
 
 def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles: Var) -> None:
     """The epilogue of a tile over vectors of two columns, from registers to registers."""
-    read = [str(s.cache_read(block, name)) for name in family.read_by(s, block) if name != w.out.name]
+    names = dict.fromkeys(ld.buffer.name for ld in loads(find_block(s.func, block)))
+    read = [str(s.cache_read(block, name)) for name in names if name != w.out.name]
     for name in read:
         s.compute_at(name, tiles)
     for name in (block, *read):

@@ -30,7 +30,7 @@ from functools import reduce
 
 from tilewright.analysis.sizes import LARGE
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import blocks
+from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import between, cut_at, extent, hold_sums, in_vectors, inside, loop_of, loops_of
 from tilewright.plan.tile.packing import lay_out
@@ -87,7 +87,7 @@ class DynamicChoice:
 def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
     """The steps that a choice stands for."""
     last = str(s.cache_write(w.block)) if c.epilogue else family.final_block(s, w)
-    whole, pad, copy, images = None, "", "", set[str]()
+    whole, pad, copy, images = None, "", "", dict[str, None]()
     if c.epilogue:
         _epilogue_later(s, w, last)
     elif c.lanes > w.columns.size and last == w.last and w.epilogue.same_columns and w.products:
@@ -96,7 +96,7 @@ def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
         pad = family.padded_rows(s, w)
         if c.held is Held.COLUMN and c.rows >= w.rows.size:
             family.trim_rows(s, w)
-        images = family.read_by(s, pad)
+        images = dict.fromkeys(ld.buffer.name for ld in loads(find_block(s.func, pad)))
         if c.deinterleaved:  # columns by their remainder modulo the stride: each position of the window is contiguous
             by = w.columns.stride
             lay_out(s, w.source.name, lambda d: [*d[:-1], f"{d[-1]} % {by}", f"{d[-1]} // {by}"], pad=0)

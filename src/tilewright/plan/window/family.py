@@ -23,7 +23,7 @@ from functools import reduce
 
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import loads, stored_buffers
+from tilewright.loops.edit import stored_buffers
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.price.transfer import byte_cycles, reread_seconds, rewrite_seconds
@@ -156,11 +156,6 @@ def trim_rows(s: Schedule, w: Windows) -> None:
     for loop in window_loops(s, w)[1] if w.finite else ():
         with suppress(Refused):
             s.trim_sum(w.block, loop)
-
-
-def read_by(s: Schedule, block: str) -> set[str]:
-    """The names of the buffers that a block reads."""
-    return {ld.buffer.name for ld in loads(find_block(s.func, block))}
 
 
 def place(s: Schedule, block: str) -> str:

@@ -256,7 +256,7 @@ class _Parts:
         left = {loop.var for loop in domain.reduce} - {self.loop.var}
         kept = [substitute(c, {self.loop.var: simplify(begin + turn.var)}) for c in told if not mentions(c, left)]
         again = self.loop.serial().replace(var=var, begin=const(0), end=self.loop.extent, body=made)
-        return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}, ()))
+        return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}))
 
 
 def _accumulation(block: Block) -> Summed:
