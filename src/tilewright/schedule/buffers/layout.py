@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable
 
 from tilewright.analysis.accesses import accesses
-from tilewright.analysis.domains import Domain, filling_of
+from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements, point
+from tilewright.analysis.fillings import filling_of
 from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
