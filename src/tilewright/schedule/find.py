@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
-from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import (
     allocations,
@@ -57,7 +56,7 @@ def find_block(function: Function, name: str) -> Block:
 def find_buffer(function: Function, name: str) -> Buffer:
     """The buffer of this name, a parameter, a local buffer or another one that is touched. Raises UserError where there
     is none, or several."""
-    touched = (a.buffer for a in accesses(function.body))
+    touched = sorted(stored_buffers(function.body) | loaded_buffers(function.body), key=lambda buffer: buffer.name)
     known = dict.fromkeys((*function.params, *allocations(function.body), *touched))
     return _only("buffer", name, list(known), function)
 
