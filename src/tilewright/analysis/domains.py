@@ -15,9 +15,10 @@ from functools import lru_cache
 from itertools import takewhile
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.intervals import Range, Ranges
+from tilewright.analysis.intervals import Range, Ranges, interval
 from tilewright.analysis.known import NOTHING, Known, bound, compared, exchanged, resolved, tighten
 from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.vectors import longest
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import Polynomial, expression, linear_in, plus, polynomial, times
@@ -178,6 +179,12 @@ def values_of(index: Expr, domain: Domain) -> Range | None:
 def ranges_in(loops: Sequence[For]) -> dict[Var, Range]:
     """The ranges of loop variables. Ends that a split clipped count as whole."""
     return ranges_of(unclipped(loops)[0])
+
+
+def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
+    """The most that an extent is while the loops around it run; None where no bound is known."""
+    bounds = interval(longest(extent), ranges_in(around))
+    return None if bounds is None else longest(simplify(bounds.high))
 
 
 @lru_cache(maxsize=1 << 7)

@@ -21,7 +21,7 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Seq, Stmt, Store, While, seq
 from tilewright.schedule.facts import dataflow
-from tilewright.schedule.facts.iterations import LANES, ORDERED, TOGETHER, access_text
+from tilewright.schedule.facts.iterations import LANES, ORDERED, TOGETHER
 from tilewright.schedule.find import find_block, find_loop, primitive
 from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle, Step
@@ -211,7 +211,7 @@ def _require_final(made: Function, found: _Place, read: set[Buffer]) -> None:
     for loop in found.around:
         load = None if loop.is_single else _meeting(made, found.block.name, loop.var, read)
         if load is not None:
-            why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.name} stores"
+            why = f"{found.block.name} {load.said}, which another iteration of {loop.name} stores"
             fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
             raise Obstacle(load.statement, why, fix)
 

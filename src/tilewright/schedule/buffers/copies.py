@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
-from tilewright.analysis.domains import known_in
+from tilewright.analysis.domains import greatest, known_in
 from tilewright.analysis.elements import Elements, box_of, cover_all, elements, exactly, tightened, touches, unwritten
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.known import NOTHING, Known
+from tilewright.analysis.known import NOTHING
 from tilewright.analysis.memory import Memory, defined_in, prefetches_of
 from tilewright.analysis.regions import whole
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
-from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops import edit
@@ -96,7 +95,7 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
-        why = f"it {iterations.access_text(missing.access)} before it stores all of that"
+        why = f"it {missing.access.said} before it stores all of that"
         fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
         raise Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
@@ -172,23 +171,15 @@ def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, E
     writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
     touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), exactly(writes, known)
     begins = unwritten(found, around) is None and not (writes and exact is None)
-    loaded = None if begins else _inside(touched, source, known)
-    return touched, loaded, (exact or _inside(cover_all(writes, parts, known), source, known)) if writes else None
-
-
-def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
-    """The elements that are in the buffer; conditions that hold throughout the box are left out."""
-    edges = [edge for d, extent in zip(part.box, source.shape, strict=True) for edge in (d, simplify(extent - d - 1))]
-    box = known.where(part.box)
-    kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
-    return Elements(part.ranges, part.exact, tuple(kept))
+    loaded = None if begins else touched.inside(source.shape, known)
+    return touched, loaded, (exact or cover_all(writes, parts, known).inside(source.shape, known)) if writes else None
 
 
 def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[Expr, ...]:
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
     for r in part.ranges:
-        extent = iterations.greatest(r.extent, around)
+        extent = greatest(r.extent, around)
         if extent is None or variables_of(extent) - set(function.symbols) or edit.loads_of(extent):
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
             raise Obstacle(around[-1], why, fix="take a loop further inside")
@@ -247,7 +238,7 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
     found = touches(loop.body, buffer)
     missing = unwritten(found, outside)
     if missing is not None:
-        read = iterations.access_text(missing.access).replace("loads", "reads", 1)
+        read = missing.access.said.replace("loads", "reads", 1)
         why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"

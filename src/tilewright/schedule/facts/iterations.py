@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilewright.analysis.accesses import Access
 from tilewright.analysis.dependences import Dependence
-from tilewright.analysis.domains import ranges_in
-from tilewright.analysis.intervals import interval
 from tilewright.analysis.iterations import accumulation, dependence
-from tilewright.analysis.vectors import Meeting, longest, meetings, stays_forward
-from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.simplify import simplify
+from tilewright.analysis.vectors import Meeting, meetings, stays_forward
+from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
-from tilewright.loops.nodes import Assert, Block, CallFunction, For, Function, Load, LoopKind, Stmt, While
+from tilewright.loops.nodes import Assert, Block, CallFunction, For, Function, LoopKind, Stmt, While
 from tilewright.report.quantities import counted
 from tilewright.schedule.step import Obstacle
 
@@ -44,7 +40,7 @@ def require_independent(function: Function, loop: For, fix: str) -> tuple[str, .
 
 
 def _reason(loop: For, found: Dependence) -> str:
-    first, second = access_text(found.first), access_text(found.second)
+    first, second = found.first.said, found.second.said
     if found.first is found.second:
         return f"different iterations of {loop.name} {first.replace('stores', 'store', 1)}"
     if found.distance is None:
@@ -64,12 +60,6 @@ def require_instructions(function: Function) -> None:
                 raise Obstacle(s, why, fix="take this step before tensorize") from None
 
 
-def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
-    """The most that an extent is while the loops around it run; None where no bound is known."""
-    bounds = interval(longest(extent), ranges_in(around))
-    return None if bounds is None else longest(simplify(bounds.high))
-
-
 def begun_outside(among: Iterable[Block | None], loops: Sequence[For]) -> list[tuple[Block, For]]:
     """Those of some blocks that have an init, which runs outside of one of these loops, because they sum over it; each
     with that loop."""
@@ -87,11 +77,6 @@ def decompose_first(at: Stmt, block: Block, over: For | Var) -> Obstacle:
     """The obstacle that the init of a block runs outside of a loop, because it sums over it."""
     why = f"the init of {block.name} runs outside of {over.name}, which {block.name} sums over"
     return Obstacle(at, why, f'decompose_reduction("{block.name}", {over.name}) first')
-
-
-def access_text(access: Access) -> str:
-    """An access as a person says it."""
-    return f"{'stores' if access.is_store else 'loads'} {Load(access.buffer, access.indices)}"
 
 
 def _fix(loop: For, found: Dependence, otherwise: str) -> str:
@@ -124,7 +109,7 @@ def turned_around(chain: Sequence[For], met: Meeting) -> Obstacle:
     names = ", ".join(loop.name for loop in chain)
     apart = ", ".join("any" if d is None else str(d) for d in met.distances)
     why = (
-        f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
+        f"{met.first.said} meets {met.second.said} at the distance ({apart}) in ({names}); "
         "the later of the two would run first"
     )
     return Obstacle(chain[0], why, fix=f"keep the order of {names}")
