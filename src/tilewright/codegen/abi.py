@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
 
-VERSION = 5
+VERSION = 6
 """The version of the contract: raised whenever object code or the runtime expects something else of the other."""
 
 ENTRY = "tilewright_entry"
