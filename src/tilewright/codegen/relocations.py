@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.codegen.image import AARCH64, STUBS, X86_64
+from tilewright.codegen.image import AARCH64, X86_64
 from tilewright.report.errors import InternalError
 
 _PAGE = 0xFFF

@@ -80,8 +80,7 @@ class Symbols:
     def table(self, places: Mapping[str, Place]) -> bytes:
         """The symbols; `places` has those of its own."""
         rows = [_SYMBOL.pack(0, 0, 0, 0, 0, 0)]
-        for name in self._outside:
-            rows.append(_SYMBOL.pack(self.strings.place(name), _GLOBAL_FUNCTION, 0, 0, 0, 0))
+        rows += [_SYMBOL.pack(self.strings.place(n), _GLOBAL_FUNCTION, 0, 0, 0, 0) for n in self._outside]
         for name in self._own:
             at = places[name]
             row = self.strings.place(name), _GLOBAL_FUNCTION, 0, at.section, at.address, at.size
@@ -112,7 +111,9 @@ class Symbols:
             return b"", 0
         head = struct.pack("<HHIII", 1, len(versions), self.strings.place(LIBC), 16, 0)
         rows = [
-            struct.pack("<IHHII", hash_of(v), 0, _FIRST_VERSION + n, self.strings.place(v), 16 if v != versions[-1] else 0)
+            struct.pack(
+                "<IHHII", hash_of(v), 0, _FIRST_VERSION + n, self.strings.place(v), 16 if v != versions[-1] else 0
+            )
             for n, v in enumerate(versions)
         ]
         return head + b"".join(rows), 1

@@ -8,8 +8,8 @@
     R    weights       at the beginning of a page: read when they are used, shared between processes
 
 An image is as it was linked, but for its stubs: a stub jumps through a slot of the library, or to a function of another
-image, or returns where the weights begin. So nothing but the slots is ever relocated, and code and constants are shared,
-too. The table of sections at the end of the file is for linkers and people; the loader does not read it.
+image, or returns where the weights begin. So nothing but the slots is ever relocated, and code and constants are
+shared, too. The table of sections at the end of the file is for linkers and people; the loader does not read it.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _Writer:
         self._weights_at = at + self._sealed
 
     def _segment_count(self) -> int:
-        """Room for so many segments: the head, three of each image, slots, weights, and three that are said of these."""
+        """Room for so many segments: the head, three of each image, slots, weights, three that are said of these."""
         return 1 + 3 * len(self._contents.pieces) + 2 + 3
 
     def _segments_end(self) -> int:

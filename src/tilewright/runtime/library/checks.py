@@ -1,11 +1,11 @@
 """What a library does with the sizes of a call, as two loops functions: what Python does in `interface.py`.
 
     sizes(inputs, symbols, bytes, outputs)     ranks and dimensions of the inputs are checked, symbols take their sizes,
-                                               and the outputs their ranks, dimensions and bytes
+                                               and the outputs their ranks, dimensions; bytes of outputs and inputs
     arrays(inputs, outputs, bytes)             the memory of a call is there, large enough and aligned
 
-`inputs` and `outputs` are the caller's records, read as numbers (`codes.py`). An output of a size that the call computes
-has -1 in every dimension, and 0 bytes. Sizes are checked against 64 bits: what wraps around is refused.
+`inputs` and `outputs` are the caller's records, read as numbers (`codes.py`). An output of a size that the call
+computes has -1 in every dimension, and 0 bytes. Sizes are checked against 64 bits: what wraps around is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Checks:
         self._inputs = _numbers("inputs", ARRAY_WORDS * len(interface.inputs))
         self._outputs = _numbers("outputs", ARRAY_WORDS * len(interface.outputs))
         self._symbols = _numbers("symbols", len(interface.symbols))
-        self._bytes = _numbers("bytes", len(interface.outputs))
+        self._bytes = _numbers("bytes", len(interface.outputs) + len(interface.inputs))
         self.codes: list[Code] = []
         self._body: list[Stmt] = []
         self._dims: dict[tuple[int, int], Var] = {}
@@ -64,6 +64,10 @@ class Checks:
             self._check_empty(n, port)
         for n, port in enumerate(self._interface.outputs):
             self._measure(n, port)
+        for n, port in enumerate(self._interface.inputs, len(self._interface.outputs)):
+            size = _bytes_of(port, [self._dims[n - len(self._interface.outputs), a] for a in range(port.type.rank)])
+            self._require(fits(size), Code.SHAPE, f"the bytes of input {port.label} are beyond 64 bits")
+            self._body.append(Store(self._bytes, (const(n),), size))
         return self._finish(SIZES, (self._inputs, self._symbols, self._bytes, self._outputs), 3)
 
     def _read(self, n: int, port: Port) -> None:
@@ -98,7 +102,9 @@ class Checks:
             if (n, axis) in bound:
                 continue
             dim = self._dims[n, axis]
-            self._require(fits(extent), Code.SHAPE, f"the size that {port} expects of dimension {axis} is beyond 64 bits")
+            self._require(
+                fits(extent), Code.SHAPE, f"the size that {port} expects of dimension {axis} is beyond 64 bits"
+            )
             expected = f"{extent}" if isinstance(extent, Const) else f"{extent} = {{1}}, as the other inputs have it"
             what = f"input {port.label} has the wrong shape: dimension {axis} is {{0}}, and {port} expects {expected}"
             self._require(equal(dim, extent), Code.SHAPE, what, dim, extent)
@@ -135,11 +141,11 @@ class Checks:
     # --- arrays -----------------------------------------------------------------------------------------------------
 
     def _check_arrays(self) -> Function:
+        outputs = self._interface.outputs
         for n, port in enumerate(self._interface.inputs):
-            size = _bytes_of(port, [self._field(self._inputs, n, DIMS + axis) for axis in range(port.type.rank)])
-            self._require(fits(size), Code.SHAPE, f"the bytes of input {port.label} are beyond 64 bits")
+            size = Load(self._bytes, (const(len(outputs) + n),))
             self._check_memory("input", port, self._inputs, n, size)
-        for n, port in enumerate(self._interface.outputs):
+        for n, port in enumerate(outputs):
             if not self._interface.is_dynamic(port):
                 self._check_memory("output", port, self._outputs, n, Load(self._bytes, (const(n),)))
         return self._finish(ARRAYS, (self._inputs, self._outputs, self._bytes), 0)

@@ -1,7 +1,7 @@
 """The code of a library beside its program: the functions of its C header for one interface, as an image.
 
-Texts, messages, descriptions of inputs and outputs and places of weights are tables; the functions (glue_text.py) are the
-same for all programs, and checks of sizes are loops functions (checks.py).
+Texts, messages, descriptions of inputs and outputs and places of weights are tables; the functions (glue_text.py) are
+the same for all programs, and checks of sizes are loops functions (checks.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.expr.nodes import Const
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.library import glue_text
 from tilewright.runtime.library.checks import Checks
-from tilewright.runtime.library.codes import ARRAY_WORDS, DIMS, INTERFACE, Code
+from tilewright.runtime.library.codes import ARRAY_WORDS, DIMS, INTERFACE, MOST_THREADS, Code
 from tilewright.runtime.library.layout import MESSAGE_BYTES, Counts, Layout
 from tilewright.runtime.library.texts import Row, Texts, bytes_literal, rows_of
 from tilewright.runtime.memory import UNCOUNTABLE
@@ -34,21 +34,29 @@ ON_LOAD, ON_UNLOAD = "on_load", "on_unload"
 
 FUNCTIONS = (
     *("interface", "open", "close", "error", "inputs", "outputs", "input", "output"),
-    *("find_input", "find_output", "sizes", "run", "result"),
+    *("find_input", "find_output", "sizes", "run", "result", "set_threads", "set_parallel", "set_arena"),
+    "set_limit",
 )
 """What a library exports, behind its name and an underscore."""
 
 _BASE = {"x86_64": "x86-64", "aarch64": "aarch64"}
 """The least machine of each architecture: what asks whether the program runs must run anywhere."""
 
-_LINUX = {"PAGE_BYTES": 30, "PAGES": 85}
-"""Names of `sysconf` on Linux."""
+_LINUX = {"PAGE_BYTES": 30, "ONLINE": 84, "PAGES": 85, "PRIVATE_MEMORY": 0x22, "WIPE_ON_FORK": 18}
+"""Linux's numbers: names of `sysconf`, flags of `mmap`, an advice of `madvise`."""
+
+_TOO_MUCH = "the call needs more memory than it may take"
 
 _OWN_MESSAGES = {
     "NO_INPUTS": ("there are no inputs: the pointer to them is null", 0, Code.ARGUMENT),
     "NO_OUTPUTS": ("there are no outputs: the pointer to them is null", 0, Code.ARGUMENT),
     "SMALL_ARENA": ("the arena has {0} bytes, and the call needs {1}", 2, Code.ROOM),
-    "TOO_MUCH": ("the call needs more memory than it may take: {0} bytes, and the machine has {1}", 2, Code.MEMORY),
+    "BAD_THREADS": (f"a call cannot use {{0}} threads: it takes from 1 to {MOST_THREADS}", 1, Code.ARGUMENT),
+    "NO_FUNCTION": ("there is no function to run loops: the pointer to it is null", 0, Code.ARGUMENT),
+    "BAD_ARENA": ("the arena does not begin at a multiple of 64, or has a negative size", 0, Code.ROOM),
+    "BAD_LIMIT": ("a call cannot be limited to {0} bytes", 1, Code.ARGUMENT),
+    "OVERLAP": ("the memory of output number {0} overlaps that of an input or another output", 1, Code.ROOM),
+    "TOO_MUCH": (f"{_TOO_MUCH}: its buffers take {{0}} bytes, and the limit is {{1}}", 2, Code.MEMORY),
 }
 """Messages of the functions themselves, with how many values they have."""
 
@@ -64,15 +72,15 @@ class Glue:
 
 
 def make_glue(name: str, program: Program, places: Sequence[int], forks: bool) -> Glue:
-    """The functions of a library called `name`; `places` are those of the program's constants among the weights, `forks`
-    says whether the library has a pool."""
+    """The functions of a library called `name`; `places` are those of the program's constants among the weights,
+    `forks` says whether the library has a pool."""
     target = Target.parse(_BASE[program.target.architecture])
     checks = Checks(program.interface)
     unit = generate_unit((checks.sizes, checks.arrays), target)
     text = _Text(name, program, checks, unit.faults, places, forks).text()
     module = module_of((replace(unit, definitions=unit.definitions + text),), target)
     exports = [f"{name}_{function}" for function in FUNCTIONS]
-    image = link([assemble(module, target, level=1)], (*exports, ON_LOAD, ON_UNLOAD))
+    image = link([assemble(module, target, level=0)], (*exports, ON_LOAD, ON_UNLOAD))
     return Glue(image, {e: e for e in (*exports, ON_LOAD, ON_UNLOAD)})
 
 
@@ -113,7 +121,8 @@ class _Text:
         """All functions and tables."""
         ports = _ports_text(self._interface, self._texts)
         parts = [glue_text.HEAD, glue_text.ERRORS, glue_text.CONTEXTS, glue_text.CALLS, glue_text.ENTER]
-        parts += [glue_text.RESULTS, glue_text.QUESTIONS, glue_text.LIFE, ports, self._tables(), self._declarations()]
+        parts += [glue_text.RESULTS, glue_text.SETTINGS, glue_text.OVERLAPS, glue_text.QUESTIONS]
+        parts += [glue_text.LIFE if self._forks else glue_text.LIFE_ALONE, ports, self._tables(), self._declarations()]
         text = "\n".join(parts)
         for key, value in self._all_values().items():
             text = text.replace(f"${key}$", str(value))
@@ -133,9 +142,8 @@ class _Text:
         values |= {"CONSTANTS_AT": layout.constants, "CONSTANTS": len(self._places)}
         values |= {"ROOMS_AT": layout.rooms, "ROOMS_BYTES": 8 * len(rooms), "NO_ROOMS": "false" if rooms else "true"}
         values |= {"UNCOUNTABLE": UNCOUNTABLE, **_LINUX, "RECORD": self._record(), "HAND_OVER": self._hand_over()}
-        begin = [f"  %cores = call i64 @sysconf(i32 84)\n  call void @{RESET}(i64 %cores)"] if self._forks else []
-        end = [f"  call void @{STOP}()"] if self._forks else []
-        return values | {"BEGIN": "\n".join(begin), "END": "\n".join(end)}
+        values |= {"THREADS": layout.field("threads"), "OTHERS": layout.others, "OTHERS_AT": layout.field("others")}
+        return values | {"MOST_THREADS": MOST_THREADS, "RESET": RESET, "STOP": STOP}
 
     def _record(self) -> str:
         """The words that the entry point takes."""
@@ -196,7 +204,8 @@ def _row_text(row: Row) -> str:
 
 def _ports_text(interface: Interface, texts: Texts) -> str:
     """The descriptions of inputs, then of outputs."""
-    rows, dims = [], []
+    rows: list[str] = []
+    dims: list[int] = []
     for port in (*interface.inputs, *interface.outputs):
         words = (texts.place(port.name), texts.place(port.dtype.name), texts.place(shape_text(port)))
         numbers = (*words, port.dtype.bytes, port.type.rank, len(dims))

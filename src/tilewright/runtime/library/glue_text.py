@@ -272,6 +272,10 @@ unfit:
   %f0 = call i32 @fail(ptr %c, i64 %row)
   ret i32 %f0
 point:
+  %shared = call i32 @apart(ptr %c, ptr %in, ptr %out)
+  %separate = icmp eq i32 %shared, 0
+  br i1 %separate, label %go, label %end
+go:
   %pointers = getelementptr i8, ptr %c, i64 $POINTERS$
   call void @point(ptr %pointers, ptr %in, i64 $INPUTS$)
   %results = getelementptr ptr, ptr %pointers, i64 $INPUTS$
@@ -283,7 +287,7 @@ ready:
 $HAND_OVER$
   ret i32 0
 end:
-  %result = phi i32 [ %wrong, %entry ], [ %code, %point ]
+  %result = phi i32 [ %wrong, %entry ], [ %shared, %point ], [ %code, %go ]
   ret i32 %result
 }
 
@@ -311,6 +315,7 @@ define internal i32 @enter(ptr %c) {
 entry:
   %record = getelementptr i8, ptr %c, i64 $RECORD_AT$
   %fault = getelementptr i8, ptr %c, i64 $FAULT$
+  call void @awake()
   br label %again
 again:
   %shrunk = phi i1 [ false, %entry ], [ %shrunk, %larger ], [ %shrunk, %grown ], [ true, %shrink ]
@@ -551,14 +556,315 @@ no:
 """
 """A result whose size the call computed is copied to the caller's memory; where that is null it stays in the arena."""
 
+SETTINGS = """
+define internal i32 @settable(ptr %c) {
+entry:
+  %none = icmp eq ptr %c, null
+  br i1 %none, label %refuse, label %some
+refuse:
+  ret i32 $ARGUMENT$
+some:
+  %state_at = getelementptr i8, ptr %c, i64 $STATE$
+  %state = load i64, ptr %state_at
+  %code = trunc i64 %state to i32
+  ret i32 %code
+}
+
+define internal i32 @threads(ptr %c, i64 %n, ptr %for_all, ptr %state) {
+entry:
+  %less = sub i64 %n, 1
+  %wrong = icmp uge i64 %less, $MOST_THREADS$
+  br i1 %wrong, label %refuse, label %set
+refuse:
+  call void @tell(ptr %c, i64 %n, i64 0)
+  %code = call i32 @fail(ptr %c, i64 $BAD_THREADS$)
+  ret i32 %code
+set:
+  %threads_at = getelementptr i8, ptr %c, i64 $THREADS$
+  store i64 %n, ptr %threads_at
+  %others = getelementptr i8, ptr %c, i64 $OTHERS$
+  store ptr %for_all, ptr %others
+  %state_at = getelementptr ptr, ptr %others, i64 1
+  store ptr %state, ptr %state_at
+  %own = icmp eq ptr %for_all, null
+  %record = select i1 %own, ptr null, ptr %others
+  %record_at = getelementptr i8, ptr %c, i64 $OTHERS_AT$
+  store ptr %record, ptr %record_at
+  ret i32 0
+}
+
+define i32 @$NAME$_set_threads(ptr %c, i64 %n) {
+entry:
+  %wrong = call i32 @settable(ptr %c)
+  %well = icmp eq i32 %wrong, 0
+  br i1 %well, label %set, label %end
+set:
+  %code = call i32 @threads(ptr %c, i64 %n, ptr null, ptr null)
+  ret i32 %code
+end:
+  ret i32 %wrong
+}
+
+define i32 @$NAME$_set_parallel(ptr %c, i64 %n, ptr %for_all, ptr %state) {
+entry:
+  %wrong = call i32 @settable(ptr %c)
+  %well = icmp eq i32 %wrong, 0
+  br i1 %well, label %look, label %end
+look:
+  %none = icmp eq ptr %for_all, null
+  br i1 %none, label %refuse, label %set
+refuse:
+  %f0 = call i32 @fail(ptr %c, i64 $NO_FUNCTION$)
+  ret i32 %f0
+set:
+  %code = call i32 @threads(ptr %c, i64 %n, ptr %for_all, ptr %state)
+  ret i32 %code
+end:
+  ret i32 %wrong
+}
+
+define i32 @$NAME$_set_limit(ptr %c, i64 %bytes) {
+entry:
+  %wrong = call i32 @settable(ptr %c)
+  %well = icmp eq i32 %wrong, 0
+  br i1 %well, label %look, label %end
+look:
+  %negative = icmp slt i64 %bytes, 0
+  br i1 %negative, label %refuse, label %set
+refuse:
+  call void @tell(ptr %c, i64 %bytes, i64 0)
+  %f0 = call i32 @fail(ptr %c, i64 $BAD_LIMIT$)
+  ret i32 %f0
+set:
+  %limit_at = getelementptr i8, ptr %c, i64 $LIMIT$
+  store i64 %bytes, ptr %limit_at
+  ret i32 0
+end:
+  ret i32 %wrong
+}
+
+define i32 @$NAME$_set_arena(ptr %c, ptr %memory, i64 %bytes) {
+entry:
+  %wrong = call i32 @settable(ptr %c)
+  %well = icmp eq i32 %wrong, 0
+  br i1 %well, label %look, label %end
+look:
+  %none = icmp eq ptr %memory, null
+  br i1 %none, label %own, label %consider
+own:
+  call void @let_go(ptr %c)
+  ret i32 0
+consider:
+  %address = ptrtoint ptr %memory to i64
+  %low = and i64 %address, 63
+  %uneven = icmp ne i64 %low, 0
+  br i1 %uneven, label %refuse, label %positive
+positive:
+  %negative = icmp slt i64 %bytes, 0
+  br i1 %negative, label %refuse, label %take
+refuse:
+  %f0 = call i32 @fail(ptr %c, i64 $BAD_ARENA$)
+  ret i32 %f0
+take:
+  call void @let_go(ptr %c)
+  %arena_at = getelementptr i8, ptr %c, i64 $ARENA$
+  store ptr %memory, ptr %arena_at
+  %bytes_at = getelementptr i8, ptr %c, i64 $ARENA_BYTES$
+  store i64 %bytes, ptr %bytes_at
+  %given_at = getelementptr i8, ptr %c, i64 $GIVEN$
+  store i64 1, ptr %given_at
+  ret i32 0
+end:
+  ret i32 %wrong
+}
+"""
+
+OVERLAPS = """
+define internal i32 @apart(ptr %c, ptr %in, ptr %out) {
+entry:
+  %bytes = getelementptr i8, ptr %c, i64 $BYTES$
+  br label %result
+result:
+  %n = phi i64 [ 0, %entry ], [ %n1, %next_result ]
+  %all = icmp uge i64 %n, $OUTPUTS$
+  br i1 %all, label %end, label %measure
+measure:
+  %size_at = getelementptr i64, ptr %bytes, i64 %n
+  %size = load i64, ptr %size_at
+  %array = getelementptr [$ARRAY_WORDS$ x i64], ptr %out, i64 %n
+  %begin = load i64, ptr %array
+  %last = add i64 %begin, %size
+  %none = icmp eq i64 %size, 0
+  br i1 %none, label %next_result, label %others
+others:
+  br label %other
+other:
+  %k = phi i64 [ 0, %others ], [ %k1, %next_other ]
+  %enough = add i64 %n, $INPUTS$
+  %compared = icmp uge i64 %k, %enough
+  br i1 %compared, label %next_result, label %compare
+compare:
+  %is_output = icmp ult i64 %k, %n
+  %from = sub i64 %k, %n
+  %arrays = select i1 %is_output, ptr %out, ptr %in
+  %place = select i1 %is_output, i64 %k, i64 %from
+  %behind = add i64 %from, $OUTPUTS$
+  %which = select i1 %is_output, i64 %k, i64 %behind
+  %length_at = getelementptr i64, ptr %bytes, i64 %which
+  %length = load i64, ptr %length_at
+  %theirs = getelementptr [$ARRAY_WORDS$ x i64], ptr %arrays, i64 %place
+  %start = load i64, ptr %theirs
+  %stop = add i64 %start, %length
+  %before = icmp ult i64 %start, %last
+  %after = icmp ult i64 %begin, %stop
+  %some = icmp ne i64 %length, 0
+  %meets = and i1 %before, %after
+  %overlaps = and i1 %meets, %some
+  br i1 %overlaps, label %refuse, label %next_other
+next_other:
+  %k1 = add i64 %k, 1
+  br label %other
+next_result:
+  %n1 = add i64 %n, 1
+  br label %result
+refuse:
+  call void @tell(ptr %c, i64 %n, i64 0)
+  %code = call i32 @fail(ptr %c, i64 $OVERLAP$)
+  ret i32 %code
+end:
+  ret i32 0
+}
+"""
+"""Whether a result's memory is no other array's: programs count on it. Bytes are those of outputs, then of inputs."""
+
 LIFE = """
+@page = internal global ptr null
+@owner = internal global i64 0
+declare i32 @getpid()
+declare i32 @madvise(ptr, i64, i32)
+declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
+declare i32 @munmap(ptr, i64)
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_yield()
+declare i64 @llvm.ctpop.i64(i64)
+
+define internal i64 @cores() {
+entry:
+  %mask = alloca [16 x i64], align 8
+  %refused = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %told = icmp eq i32 %refused, 0
+  br i1 %told, label %next, label %ask
+next:
+  %n = phi i64 [ 0, %entry ], [ %n1, %one ]
+  %count = phi i64 [ 0, %entry ], [ %more, %one ]
+  %all = icmp uge i64 %n, 16
+  br i1 %all, label %end, label %one
+one:
+  %at = getelementptr i64, ptr %mask, i64 %n
+  %word = load i64, ptr %at
+  %bits = call i64 @llvm.ctpop.i64(i64 %word)
+  %more = add i64 %count, %bits
+  %n1 = add i64 %n, 1
+  br label %next
+ask:
+  %online = call i64 @sysconf(i32 $ONLINE$)
+  ret i64 %online
+end:
+  ret i64 %count
+}
+
 define void @on_load() {
-$BEGIN$
+entry:
+  %cores = call i64 @cores()
+  call void @$RESET$(i64 %cores)
+  %pid = call i32 @getpid()
+  %owner = zext i32 %pid to i64
+  store i64 %owner, ptr @owner
+  %size = call i64 @sysconf(i32 $PAGE_BYTES$)
+  %page = call ptr @mmap(ptr null, i64 %size, i32 3, i32 $PRIVATE_MEMORY$, i32 -1, i64 0)
+  %address = ptrtoint ptr %page to i64
+  %none = icmp eq i64 %address, -1
+  br i1 %none, label %end, label %mark
+mark:
+  %refused = call i32 @madvise(ptr %page, i64 %size, i32 $WIPE_ON_FORK$)
+  %well = icmp eq i32 %refused, 0
+  br i1 %well, label %keep, label %drop
+keep:
+  store i64 2, ptr %page
+  store ptr %page, ptr @page
+  ret void
+drop:
+  %u = call i32 @munmap(ptr %page, i64 %size)
+  br label %end
+end:
   ret void
 }
 
 define void @on_unload() {
-$END$
+entry:
+  call void @awake()
+  call void @$STOP$()
+  %page = load ptr, ptr @page
+  %none = icmp eq ptr %page, null
+  br i1 %none, label %end, label %drop
+drop:
+  %size = call i64 @sysconf(i32 $PAGE_BYTES$)
+  %u = call i32 @munmap(ptr %page, i64 %size)
+  br label %end
+end:
+  ret void
+}
+
+define internal void @awake() {
+entry:
+  %page = load ptr, ptr @page
+  %none = icmp eq ptr %page, null
+  br i1 %none, label %by_number, label %by_page
+by_number:
+  %pid = call i32 @getpid()
+  %now = zext i32 %pid to i64
+  %owner = load i64, ptr @owner
+  %same = icmp eq i64 %owner, %now
+  br i1 %same, label %end, label %another
+another:
+  store i64 %now, ptr @owner
+  br label %reset
+by_page:
+  %state = load atomic i64, ptr %page acquire, align 8
+  %ready = icmp eq i64 %state, 2
+  br i1 %ready, label %end, label %wiped
+wiped:
+  %swap = cmpxchg ptr %page, i64 0, i64 1 acq_rel acquire, align 8
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %reset, label %wait
+wait:
+  %y = call i32 @sched_yield()
+  br label %by_page
+reset:
+  %cores = call i64 @cores()
+  call void @$RESET$(i64 %cores)
+  br i1 %none, label %end, label %done
+done:
+  store atomic i64 2, ptr %page release, align 8
+  br label %end
+end:
   ret void
 }
 """
+"""Workers of the pool end with the library. A child process that `fork` makes has none: a page that it finds wiped says
+so, or, on systems that wipe none, the number of the process."""
+
+LIFE_ALONE = """
+define void @on_load() {
+  ret void
+}
+
+define void @on_unload() {
+  ret void
+}
+
+define internal void @awake() {
+  ret void
+}
+"""
+"""Of a library without a pool."""

@@ -35,12 +35,16 @@ typedef struct tilewright_port {
   const int64_t *dims;       /* -1 where a call decides the size */
 } tilewright_port;
 
+/* Calls task(work, n) for every n of 0..count, on any threads, and returns when all have returned. */
+typedef void (*tilewright_task)(void *work, int64_t n);
+typedef void (*tilewright_for_all)(void *state, int64_t count, tilewright_task task, void *work);
+
 #endif
 """
 
 _FUNCTIONS = """\
-/* What a calling thread has: scratch memory, and the text of its last error. Contexts of several threads run at once; one
-   context is used by one thread at a time. */
+/* What a calling thread has: scratch memory, and the text of its last error. Contexts of several threads run at once;
+   one context is used by one thread at a time. */
 typedef struct $NAME$_context $NAME$_context;
 
 /* The version of this interface that the library has; TILEWRIGHT_TYPES is that of the header. */
@@ -62,14 +66,27 @@ int $NAME$_output(int64_t number, tilewright_port *port);
 int64_t $NAME$_find_input(const char *name);
 int64_t $NAME$_find_output(const char *name);
 
-/* What outputs a call with inputs of these ranks and dims has: their rank, dims and bytes are set, and data is not looked
-   at. A dimension that the call itself computes is -1, and bytes are 0 then. */
+/* What outputs a call with inputs of these ranks and dims has: their rank, dims and bytes are set, and data is not
+   looked at. A dimension that the call itself computes is -1, and bytes are 0 then. */
 int $NAME$_sizes($NAME$_context *context, const tilewright_array *inputs, tilewright_array *outputs);
 
 /* Runs the program: inputs are read, and results written to the memory of outputs, whose rank and dims are set. Outputs
    overlap neither inputs nor one another. A result of a size that the call computes is copied if there is room for it;
    where data is null it stays in the context: $NAME$_result. */
 int $NAME$_run($NAME$_context *context, const tilewright_array *inputs, tilewright_array *outputs);
+
+/* Calls of the context use up to so many threads: workers of the library, which starts and ends them. 1 at first. */
+int $NAME$_set_threads($NAME$_context *context, int64_t threads);
+
+/* Calls of the context run their loops by a function of the caller, which has so many threads; there are no workers. */
+int $NAME$_set_parallel($NAME$_context *context, int64_t threads, tilewright_for_all for_all, void *state);
+
+/* Calls of the context allocate at most so many bytes of scratch memory. At first: as much as the machine has. */
+int $NAME$_set_limit($NAME$_context *context, int64_t bytes);
+
+/* Scratch memory for calls of the context: it begins at a multiple of 64, and is used until it is replaced or the
+   context is closed. Null: the context allocates its own again, and grows it as calls need it. */
+int $NAME$_set_arena($NAME$_context *context, void *memory, int64_t bytes);
 
 /* Where the last call left its output of this number. In the context, it is valid until the next call. */
 const void *$NAME$_result(const $NAME$_context *context, int64_t number);
@@ -106,7 +123,9 @@ def header_text(name: str, program: Program) -> str:
 
 
 def _codes_text() -> str:
-    return "\n".join(f"  TILEWRIGHT_{code.name} = {int(code)},{_gap(code.name)}/* {text} */" for code, text in MEANINGS.items())
+    return "\n".join(
+        f"  TILEWRIGHT_{code.name} = {int(code)},{_gap(code.name)}/* {text} */" for code, text in MEANINGS.items()
+    )
 
 
 def _gap(name: str) -> str:

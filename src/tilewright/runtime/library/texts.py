@@ -2,8 +2,8 @@
 
     input x has the wrong shape: dimension 0 is ␁0, and …
 
-A template has a byte 1 and a digit where a value of the fault record goes. Messages are rows: where the template begins,
-which of its values are floats, as bits, and the code that the call returns.
+A template has a byte 1 and a digit where a value of the fault record goes. Messages are rows: where the template
+begins, which of its values are floats, as bits, and the code that the call returns.
 """
 
 from __future__ import annotations

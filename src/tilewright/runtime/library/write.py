@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def write_library(
     path: str | os.PathLike[str], program: Program, header: str | os.PathLike[str] | None, name: str
 ) -> None:
-    """Writes a program as a shared library, and its C header where one is asked for: all of each, or nothing is changed.
+    """Writes a program as a shared library, and its C header where one is asked for: all of each, or nothing.
 
     Raises UserError for a name that is none in C, a place where no file can be written, and what no library can hold.
     """
@@ -45,8 +45,12 @@ def write_library(
 
     replace_file(place, write, sources)
     if header is not None:
-        text = header_text(name, program)
-        replace_file(Path(path_of(header)), lambda file: file.write(text.encode()) and None, sources)
+        text = header_text(name, program).encode()
+
+        def write_text(file: BinaryIO) -> None:
+            file.write(text)
+
+        replace_file(Path(path_of(header)), write_text, sources)
 
 
 def _contents(program: Program, name: str) -> Contents:
@@ -89,4 +93,6 @@ def _check(program: Program, name: str) -> None:
                 fix="reshape it inside of the model",
             )
         if "\0" in port.name:
-            raise UserError(f"cannot make a library with {port.label}", why="its name has a zero, which ends names in C")
+            raise UserError(
+                f"cannot make a library with {port.label}", why="its name has a zero, which ends names in C"
+            )
