@@ -16,9 +16,9 @@ from strategies import pick
 from tilewright.analysis.iterations import summed_in
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements
+from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements, stored_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function
-from tilewright.schedule.find import find_block, nests, stored_buffers
+from tilewright.schedule.find import find_block, nests
 from tilewright.schedule.schedule import PRIMITIVES, Schedule
 from tilewright.target.instructions import INSTRUCTIONS
 

@@ -13,7 +13,7 @@ import pytest
 from tilewright.analysis.accesses import accesses, stride
 from tilewright.analysis.cost import count
 from tilewright.analysis.dependences import carried
-from tilewright.analysis.lifetimes import lifetimes, uses
+from tilewright.analysis.memory import Memory
 from tilewright.analysis.regions import Region, reads, writes
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
@@ -22,13 +22,13 @@ from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Cast, Expr, Var, call, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.build import Builder, load
+from tilewright.loops.edit import loaded_buffers, stored_buffers
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
     AxisKind,
     Block,
     Buffer,
-    CallFunction,
     For,
     Function,
     If,
@@ -406,44 +406,16 @@ def test_an_index_that_the_loop_changes_is_no_fixed_number() -> None:
     assert "carried by i: store y[p[0] + i] and store y[p[0] + i]" in shown
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_lifetimes(seed: int) -> None:
-    """Against looking at each statement in turn."""
-    rng = random.Random(seed)
-    buffers = [Buffer(f"b{n}", dtypes.f32, (const(4),), Scope.ARENA) for n in range(5)]
-    body: list[Stmt] = [Alloc(b) for b in buffers]
-    for _ in range(8):
-        a, b, c = (rng.choice(buffers) for _ in range(3))
-        i = Var("i")
-        sum_ = Store(a, (i,), Load(b, (i,)) + Load(c, (i,)))
-        body.append(rng.choice([CallFunction("f", (), (a, b)), For(i, const(0), const(4), LoopKind.SERIAL, sum_)]))
-    spans = lifetimes(body)
-    used = [uses(s) for s in body]
-    for buffer in buffers:
-        places = [n for n, some in enumerate(used) if buffer in some]
-        if places:
-            assert (spans[buffer].first, spans[buffer].last) == (places[0], places[-1])
-        else:
-            assert buffer not in spans
-    for a, b in itertools.combinations(spans, 2):
-        shared = {*range(spans[a].first, spans[a].last + 1)} & {*range(spans[b].first, spans[b].last + 1)}
-        assert spans[a].overlaps(spans[b]) is bool(shared)
-
-
-def test_a_view_keeps_its_source_alive() -> None:
+def test_what_a_view_touches_is_its_sources_memory() -> None:
     t, u, y = (Buffer(n, dtypes.f32, (const(4),), Scope.ARENA) for n in "tuy")
     zero = (const(0),)
-    body = [
-        Alloc(t),
-        Store(t, zero, const(1, dtypes.f32)),
-        View(u, t),
-        Alloc(y),
-        Store(y, zero, Load(u, zero)),
-        Publish(y, 0, 0),
-        CallFunction("g", (), ()),
-    ]
-    spans = lifetimes(body)
-    assert {b.name: (s.first, s.last) for b, s in spans.items()} == {"t": (1, 4), "u": (1, 4), "y": (4, 6)}
+    copy = Store(y, zero, Load(u, zero))
+    memory = Memory(Alloc(t), Store(t, zero, const(1, dtypes.f32)), View(u, t), Alloc(y), copy, Publish(y, 0, 0))
+    assert (memory.of(u), memory.of(y)) == (t, y)
+    assert (memory.loaded(copy), memory.stored(copy)) == ({t}, {y})
+    assert not any(map(memory.is_plain, (t, u, y)))
+    assert memory.met(copy, {y}, {t}) == {t, y}
+    assert memory.other_use(copy, t) == "u is another name for the memory of t"
 
 
 def test_casts_do_not_hide_loads() -> None:
@@ -451,5 +423,5 @@ def test_casts_do_not_hide_loads() -> None:
     value = cast(Load(x, (const(1),)), dtypes.f64)
     assert isinstance(value, Cast)
     store = Store(y, (const(0),), value)
-    assert uses(store) == {x, y}
+    assert loaded_buffers(store) | stored_buffers(store) == {x, y}
     assert np.dtype(np.float32) == x.dtype.numpy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import grouped
 from tilewright.compiler import apart, compile_module, processes
 from tilewright.compiler.apart import MadeGroup, make_group, produce
@@ -25,7 +27,7 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
-from tilewright.report.errors import RuntimeFault
+from tilewright.report.errors import InternalError, RuntimeFault
 from tilewright.target import Target, native
 
 TESTS = Path(__file__).parents[1]
@@ -58,7 +60,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that this process compiles, which takes long enough for another one to begin."""
     done: list[str] = []
 
-    def slowly(group: Sequence[Function], target: Target) -> MadeGroup:
+    def slowly(group: Sequence[Function], target: Target) -> tuple[MadeGroup, str]:
         done.extend(kernel.name for kernel in group)
         time.sleep(2)
         return make_group(group, target)
@@ -76,6 +78,35 @@ def test_the_same_bytes_come_from_one_process_and_from_two(here: list[str]) -> N
     assert one.choices.decisions == two.choices.decisions
     assert len(one.code) == 1 + len(grouped([*one.choices.decisions])) > 2
     assert 0 < len(here) < len(one.choices.decisions)
+
+
+def test_llvm_works_in_a_thread_of_its_own_where_one_process_compiles_a_large_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+
+    def noted(text: str, target: Target) -> bytes:
+        threads.append(threading.get_ident())
+        return assemble(text, target)
+
+    monkeypatch.setattr(processes, "LARGE_MODEL", 1)
+    monkeypatch.setattr(apart, "assemble", noted)
+    monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "1")
+    one, beside = lower(model(), native()), produce(model(), native())
+    assert (one.code, one.faults, one.constants) == (beside.code, beside.faults, beside.constants)
+    own = threading.get_ident()
+    assert len(threads) == len(one.code) and threads.count(own) == 1 and len(set(threads)) == 2
+
+
+def test_what_llvm_refuses_in_its_thread_ends_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(text: str, target: Target) -> bytes:
+        raise InternalError("LLVM refused the code we generated")
+
+    monkeypatch.setattr(processes, "LARGE_MODEL", 1)
+    monkeypatch.setattr(apart, "assemble", refuse)
+    monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "1")
+    with pytest.raises(InternalError, match="LLVM refused"):
+        produce(model(), native())
 
 
 def test_a_kernel_alone_becomes_what_it_becomes_in_its_program() -> None:

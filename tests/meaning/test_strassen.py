@@ -17,9 +17,9 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.graph.strassen import strassen
-from tilewright.ops.accuracy import PRODUCT_ERROR
+from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
 from tilewright.plan.price.contraction import Sums
-from tilewright.plan.rewrite.strassen import error_bound, half_columns, pays
+from tilewright.plan.rewrite.strassen import half_columns, pays
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
@@ -67,7 +67,7 @@ def require_bound(found: Array, x: Array, w: Array, target: Target = V4) -> None
     pairs = np.pad(largest, [(0, 0)] * (largest.ndim - 1) + [(0, odd)]).reshape(*largest.shape[:-1], -1, 2).max(-1)
     scale = np.repeat(pairs, 2, -1)[..., : x.shape[-2], None] * np.abs(w.astype(np.float64)).sum(0)
     assert found.shape == wanted.shape
-    bound = error_bound(w, half_columns(w.shape[1], target))
+    bound = product_error(w, half_columns(w.shape[1], target))
     assert bound <= PRODUCT_ERROR
     assert (np.abs(found - wanted) <= bound * scale).all()
 
@@ -181,7 +181,7 @@ def test_inaccurate_constants_are_left_alone(bad: str, everywhere: bool) -> None
     w[:, 5] *= {"small": 1e-4, "zero": 0.0, "infinite": np.inf, "unknown": np.nan}[bad]
     module = product(numbers(32, 48), w)
     assert strassen(module, V4) is module
-    assert error_bound(w, 32) > PRODUCT_ERROR
+    assert product_error(w, 32) > PRODUCT_ERROR
 
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

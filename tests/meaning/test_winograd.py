@@ -16,9 +16,9 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph import winograd as rewriting
 from tilewright.lower.graph.winograd import winograd
-from tilewright.ops.accuracy import WINDOW_ERROR
+from tilewright.ops.accuracy import WINDOW_ERROR, window_error
 from tilewright.plan.price.convolution import Sizes
-from tilewright.plan.rewrite.winograd import Tiles, choose_tiles, error_bound
+from tilewright.plan.rewrite.winograd import Tiles, choose_tiles
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 
@@ -75,7 +75,7 @@ def require_bound(found: Array, x: Array, w: Array, pad: int, size: int, stride:
     scale = np.abs(w.astype(np.float64)).sum((1, 2, 3))[None, :, None, None] * float(np.abs(x).max())
     off = np.abs(found - wanted)
     assert found.shape == wanted.shape
-    assert (off <= error_bound(w, Tiles(size), stride) * scale).all()
+    assert (off <= window_error(w, size, stride) * scale).all()
 
 
 @pytest.mark.parametrize(
@@ -200,16 +200,16 @@ def test_inaccurate_filters_are_left_alone() -> None:
     """Filters whose only tap is the last make the errors of large tiles grow most: small ones are taken."""
     sizes, w = Sizes(1, 256, 64, 56, 56), np.zeros((64, 256, 3, 3), np.float32)
     w[:, :, 2, 2] = 1.0
-    assert error_bound(w, Tiles(4)) > WINDOW_ERROR > error_bound(w, Tiles(2))
+    assert window_error(w, 4) > WINDOW_ERROR > window_error(w, 2)
     assert choose_tiles(sizes, w, V3) == Tiles(2)
     assert choose_tiles(sizes, np.full_like(w, np.inf), V3) is None
 
 
 def test_bound_does_not_depend_on_the_scale() -> None:
     w = numbers(4, 32, 3, 3)
-    assert error_bound(w * np.float32(1024), Tiles(4)) == pytest.approx(error_bound(w, Tiles(4)))
-    assert error_bound(w, Tiles(4)) > 20 * error_bound(w, Tiles(2))
-    assert error_bound(np.zeros_like(w), Tiles(4)) == 0.0
+    assert window_error(w * np.float32(1024), 4) == pytest.approx(window_error(w, 4))
+    assert window_error(w, 4) > 20 * window_error(w, 2)
+    assert window_error(np.zeros_like(w), 4) == 0.0
 
 
 def test_errors_come_near_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_errors_come_near_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = numbers(1, 64, 32, 32), numbers(8, 64, 3, 3, seed=1)
     (found,) = compile_module(convolution(x, w))(x)
     scale = np.abs(w.astype(np.float64)).sum((1, 2, 3))[None, :, None, None] * float(np.abs(x).max())
-    assert (np.abs(found - exact(x, w, 1)) / scale).max() > error_bound(w, Tiles(4)) / 2000
+    assert (np.abs(found - exact(x, w, 1)) / scale).max() > window_error(w, 4) / 2000
 
 
 @pytest.mark.parametrize(

@@ -22,16 +22,11 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
 from tilewright.lower.graph import winograd as rewriting
 from tilewright.lower.graph.winograd import winograd
-from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
+from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR, window_error, window_growth
 from tilewright.plan.choose import schedule
 from tilewright.plan.price.contraction import pairs_of
 from tilewright.plan.price.convolution import Sizes
-from tilewright.plan.rewrite.winograd import (
-    Tiles,
-    choose_tiles,
-    error_bound,
-    growth,
-)
+from tilewright.plan.rewrite.winograd import Tiles, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -78,7 +73,7 @@ def test_within_the_bound(sizes: tuple[int, int, int, int, int, int, int], round
     verify(made)
     (product,) = (n for n in made.graph.nodes if n.op.name == "contract")
     assert [v.type.dtype.name for v in (*product.inputs, *product.outputs)] == ["bf16", "bf16", "f32"]
-    wanted, bound = exact(x, w, pad, stride), error_bound(w, ROUNDED, stride) * scale_of(x, w)
+    wanted, bound = exact(x, w, pad, stride), window_error(w, 2, stride, rounded=True) * scale_of(x, w)
     expected = evaluate(made, [x])["y"]
     assert (np.abs(expected - wanted) <= bound).all()
     (found,) = compile_module(made)(x)
@@ -92,7 +87,7 @@ def test_within_the_bound(sizes: tuple[int, int, int, int, int, int, int], round
 def test_meaning_within_the_bound(spread: float, stride: int, rounded: None) -> None:
     x, w = numbers(3, 16, 15, 18, spread=spread), numbers(7, 16, 3, 3, seed=1, spread=spread)
     (found,) = evaluate(winograd(convolution(x, w, step="" if stride == 1 else "*2"), V3), [x]).values()
-    assert (np.abs(found - exact(x, w, 1, stride)) <= error_bound(w, ROUNDED, stride) * scale_of(x, w)).all()
+    assert (np.abs(found - exact(x, w, 1, stride)) <= window_error(w, 2, stride, rounded=True) * scale_of(x, w)).all()
 
 
 def test_what_bf16_holds_is_exact(rounded: None) -> None:
@@ -113,15 +108,15 @@ def test_errors_are_those_of_the_rounding(rounded: None) -> None:
     by_windows = np.sqrt(np.square(exact(*half, 1) - wanted).mean())
     by_tiles = np.sqrt(np.square(found - wanted).mean())
     assert by_windows < by_tiles < 2 * by_windows
-    assert (np.abs(found - wanted) / scale_of(x, w)).max() > error_bound(w, ROUNDED) / 1000
+    assert (np.abs(found - wanted) / scale_of(x, w)).max() > window_error(w, 2, rounded=True) / 1000
 
 
 def test_bounds_of_rounded_factors() -> None:
     """As much larger than that of products by windows as tiles make of any error."""
     w = numbers(4, 32, 3, 3)
-    assert error_bound(w, ROUNDED) == pytest.approx(2 * 2.0**-8 * growth(w, 2), rel=0.01)
-    assert 2 < growth(w, 2, 2) < growth(w, 2) < ROUNDED_GROWTH < growth(w, 4)
-    assert error_bound(np.full_like(w, np.nan), ROUNDED) == float("inf")
+    assert window_error(w, 2, rounded=True) == pytest.approx(2 * 2.0**-8 * window_growth(w, 2), rel=0.01)
+    assert 2 < window_growth(w, 2, 2) < window_growth(w, 2) < ROUNDED_GROWTH < window_growth(w, 4)
+    assert window_error(np.full_like(w, np.nan), 2, rounded=True) == float("inf")
 
 
 CHOICES = [
@@ -152,8 +147,8 @@ def test_filters_that_make_too_much_of_roundings() -> None:
     """Where the only tap is the last, tiles would make 16 times as much of them; f32 bears that."""
     sizes, w = Sizes(1, 512, 512, 7, 7), np.zeros((512, 512, 3, 3), np.float32)
     w[:, :, 2, 2] = 1.0
-    assert growth(w, 2) == pytest.approx(16.0)
-    assert error_bound(w, Tiles(2)) < WINDOW_ERROR
+    assert window_growth(w, 2) == pytest.approx(16.0)
+    assert window_error(w, 2) < WINDOW_ERROR
     chosen = choose_tiles(sizes, w, PAIRS, pairs_of(PAIRS))
     assert chosen is None or chosen.depth == 1
     assert choose_tiles(sizes, np.full_like(w, np.inf), PAIRS, pairs_of(PAIRS)) is None

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from tilewright.expr.index_map import read_map
 from tilewright.expr.nodes import const
 from tilewright.expr.simplify import simplify
-from tilewright.schedule.buffers.layout import read_map
 
 MAPS = [
     "i, j -> j, i",

@@ -1,1 +1,1 @@
-"""What programs touch, cost and order: regions, accesses, dependences, cost, lifetimes. Nothing is rewritten here."""
+"""What programs touch, cost and order: regions, accesses, dependences, memory, cost. Nothing is rewritten here."""

@@ -9,22 +9,32 @@ Loops that a split made are put together again, so that a block can be moved wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.intervals import Range
+from tilewright.analysis.intervals import Range, Ranges
 from tilewright.analysis.known import NOTHING, Known, bound, compared, exchanged, resolved, tighten
-from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.regions import ranges_of, whole
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import Polynomial, expression, linear_in, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, Lt, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import loads_of, substitute_expressions
-from tilewright.loops.nodes import Block, For, Store
+from tilewright.loops.edit import (
+    blocks,
+    loaded_buffers,
+    loads_of,
+    loops_around,
+    path_to,
+    perfect_nest,
+    statements,
+    substitute_expressions,
+)
+from tilewright.loops.nodes import Block, Buffer, For, Function, LoopKind, Stmt, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +193,35 @@ def ranges_in(loops: Sequence[For]) -> dict[Var, Range]:
 def known_in(loops: tuple[For, ...]) -> Known:
     """What is known in loops. Ends that a split clipped count as whole."""
     return Known(ranges_in(loops))
+
+
+def inverse(indices: Sequence[Expr], box: Ranges) -> Callable[[Sequence[Expr]], dict[Expr, Expr]]:
+    """The function from the values of `indices` over a block's axes to those of the axes, as far as they tell: an index
+    tells one axis, and one that has a single value needs none."""
+    single: dict[Expr, Expr] = {v: r.begin for v, r in box.items() if r.extent is const(1)}
+    told = [(n, *axis) for n, index in enumerate(indices) if (axis := single_axis(index, box)) is not None]
+
+    def axes_at(places: Sequence[Expr]) -> dict[Expr, Expr]:
+        return single | {v: places[n] if at is const(0) else simplify(places[n] - at) for n, v, at in told}
+
+    return axes_at
+
+
+def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
+    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
+    the points of its block). None where there is none."""
+    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
+    block = next((b for b in blocks(function.body) if b.body in stores), None)
+    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
+        return None
+    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
+    nest, domain = [*loops, block][0], domain_of(block, loops)
+    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
+        return None
+    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
+    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
+
+
+def nest_of(function: Function, block: Block) -> Stmt:
+    """The outermost of the loops that hold nothing but loops down to the block; the block where there is none."""
+    return [block, *takewhile(lambda s: isinstance(s, For), path_to(function.body, block)[-2::-1])][-1]

@@ -170,12 +170,24 @@ def covering(parts: Sequence[Region]) -> tuple[Range, ...]:
     return reduce(cover, parts).ranges
 
 
-def united(parts: Sequence[Elements]) -> list[Elements]:
+def box_of(root: Stmt, buffer: Buffer, is_store: bool | None = None) -> tuple[Range, ...] | None:
+    """The box of a buffer that a statement touches, or loads, or stores; None where it does not."""
+    found = [elements(t) for t in touches(root, buffer) if is_store in (None, t.access.is_store)]
+    return covering(found) if found else None
+
+
+def exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
+    """The elements that stores write together, where that is known: all those of a box under some conditions."""
+    candidates = [*_united(parts), *(p for p in parts if p.exact)]
+    return next((c for c in candidates if all(contains(c, part, known) for part in parts)), None)
+
+
+def _united(parts: Sequence[Elements]) -> list[Elements]:
     """Exact boxes with those put together that continue one another along one dimension."""
     left = [p for p in parts if p.exact]
     for a, b in permutations(left, 2):
         if (joined := _joined(a, b)) is not None:
-            return united([*(p for p in left if p is not a and p is not b), joined])
+            return _united([*(p for p in left if p is not a and p is not b), joined])
     return left
 
 

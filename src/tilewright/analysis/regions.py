@@ -81,6 +81,11 @@ def span(begin: Expr, end: Expr) -> Range:
     return Range(begin, simplify(end - begin))
 
 
+def whole(shape: Sequence[Expr]) -> tuple[Range, ...]:
+    """The box of all elements of a buffer of this shape."""
+    return tuple(Range(const(0), simplify(extent)) for extent in shape)
+
+
 _DECIDED = bits_of(FloorDiv, Mod, Min, Max)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.assemble import assemble
@@ -12,7 +14,7 @@ from tilewright.compiler.constants import put_down_made
 from tilewright.compiler.kernels import Kernel, KernelPass, compile_alone, compile_rest, kernels_of
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import lower, pipeline, plan_of
-from tilewright.compiler.processes import useful_processes
+from tilewright.compiler.processes import is_large, is_watched, useful_processes
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
@@ -30,65 +32,81 @@ Group = Sequence[Function]
 """Kernels that make an object file together."""
 
 
+@dataclass(frozen=True, slots=True)
+class MadeGroup:
+    """Kernels compiled apart from others: what the rest of the program has to know of each, without its functions; and
+    their units, of which the definitions are left out."""
+
+    kernels: tuple[Kernel, ...]
+    units: tuple[Unit, ...]
+
+
+Finished = tuple[MadeGroup, Callable[[], bytes]]
+"""A group, and what waits for its object file."""
+
+
 def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
-    """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes."""
-    count = useful_processes(module) if switches.all_on else 1
-    if count == 1:
+    """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes, and in this
+    one LLVM works in a thread of its own beside the passes: it needs no lock of Python's."""
+    if not (switches.all_on and is_large(module)) or is_watched():
         return lower(module, target, switches)
 
     def encode(group: Group) -> bytes:
         return dumps((tuple(group), target))
 
+    def decode(answer: bytes) -> Finished:
+        made, code = loads(answer)
+        return made, lambda: code
+
     alone = {settings.COMPILE_PROCESSES.name: "1"}
-    workers: Workers[Group, MadeGroup] = Workers(
-        "tilewright.compiler.apart:work", count - 1, encode, loads, settings=alone
+    count = useful_processes(module)
+    workers: Workers[Group, Finished] = Workers(
+        "tilewright.compiler.apart:work", count - 1, encode, decode, settings=alone
     )
-    with workers:
-        return _produce(module, target, workers, switches)
+    with workers, ExitStack() as until:
+        assembling = ThreadPoolExecutor(1)  # LLVM's functions take turns, whichever threads call them
+        until.callback(assembling.shutdown, cancel_futures=True)
+        return _produce(module, target, workers, assembling, switches)
 
 
 @rare_collections()
-def _produce(module: Module, target: Target, workers: Workers[Group, MadeGroup], switches: Switches) -> Compiled:
+def _produce(
+    module: Module, target: Target, workers: Workers[Group, Finished], assembling: Executor, switches: Switches
+) -> Compiled:
     """The pipeline with all that is done for a kernel alone done by workers."""
+
+    def here(group: Group) -> Finished:
+        made, text = make_group(group, target)
+        return made, assembling.submit(assemble, text, target).result
+
     choices = Choices()
     passes = pipeline(target, choices, switches)
     first = next(n for n, step in enumerate(passes) if isinstance(step, KernelPass))
     program = put_down_made(run_passes(module, passes[:first], level=GRAPH), module)
     groups = grouped(kernels_of(program))
     largest = sorted(groups, key=lambda g: -sum(len(f.body.inside()) for f in g))  # no process begins a long one last
-    found = dict(zip(map(id, largest), workers.run(largest, lambda g: make_group(g, target)), strict=True))
-    made = [found[id(group)] for group in groups]
+    found = dict(zip(map(id, largest), workers.run(largest, here), strict=True))
+    made, codes = zip(*[found[id(group)] for group in groups], strict=True)
     kernels = {f.name: k for g, m in zip(groups, made, strict=True) for f, k in zip(g, m.kernels, strict=True)}
-    debug("%d kernels were compiled in %d groups, in several processes", len(kernels), len(groups))
+    debug("%d kernels were compiled in %d groups", len(kernels), len(groups))
     program = compile_rest(program, passes[first:], kernels)
     main = program.main
     assert isinstance(main, Function)
     generated = join((main,), [unit for group in made for unit in group.units], target)
-    code = (assemble(module_of(generated.units[:1], target), target), *(group.code for group in made))
+    code = (assemble(module_of(generated.units[:1], target), target), *(code() for code in codes))
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled
 
 
-@dataclass(frozen=True, slots=True)
-class MadeGroup:
-    """Kernels compiled apart from others: what the rest of the program has to know of each, without its functions;
-    their units, of which the definitions are left out; and their object file."""
-
-    kernels: tuple[Kernel, ...]
-    units: tuple[Unit, ...]
-    code: bytes
-
-
-def make_group(functions: Group, target: Target) -> MadeGroup:
-    """All that the pipeline does to kernels alone, and their object file."""
+def make_group(functions: Group, target: Target) -> tuple[MadeGroup, str]:
+    """All that the pipeline does to kernels alone, and their LLVM IR."""
     passes = pipeline(target)
     made = [compile_alone(function, passes) for function in functions]
     units = [generate_unit(kernel.functions, target) for kernel in made]
-    code = assemble(module_of(units, target), target)
     seen = tuple([_from_outside(kernel) for kernel in made])
-    return MadeGroup(seen, tuple([replace(unit, definitions="") for unit in units]), code)
+    return MadeGroup(seen, tuple([replace(unit, definitions="") for unit in units])), module_of(units, target)
 
 
 def _from_outside(kernel: Kernel) -> Kernel:
@@ -100,6 +118,7 @@ def _from_outside(kernel: Kernel) -> Kernel:
 
 @rare_collections()
 def work(task: bytes) -> bytes:
-    """What a worker does: a group of kernels and the target become the group as it is made."""
+    """What a worker does: a group of kernels and the target become the group as it is made, and its object file."""
     functions, target = loads(task)
-    return dumps(make_group(functions, target))
+    made, text = make_group(functions, target)
+    return dumps((made, assemble(text, target)))

@@ -15,10 +15,13 @@ begin, are of use."""
 def useful_processes(module: Module) -> int:
     """How many processes are to compile the kernels of a module. A compilation that is shown or verified pass by pass
     stays in one process, and so does one with registered templates or instructions, which other processes lack."""
+    return 1 if is_watched() or extensions.are_for_kernels() or not is_large(module) else most_processes()
+
+
+def is_watched() -> bool:
+    """Whether compilations are shown or verified pass by pass."""
     show = settings.SHOW.read()
-    watched = show.lines or show.directory is not None or settings.VERIFY.read()
-    alone = watched or extensions.are_for_kernels()
-    return most_processes() if is_large(module) and not alone else 1
+    return show.lines or show.directory is not None or settings.VERIFY.read()
 
 
 def most_processes() -> int:

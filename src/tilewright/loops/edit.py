@@ -73,6 +73,12 @@ def loaded_buffers(root: Stmt) -> frozenset[Buffer]:
     return frozenset([load.buffer for load in loads(root)])
 
 
+@lru_cache(maxsize=1 << 11)
+def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement, or one inside it, stores to."""
+    return frozenset([s.buffer for s in statements(stmt) if isinstance(s, Store)])
+
+
 @lru_cache(maxsize=1 << 13)
 def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""
@@ -123,6 +129,15 @@ def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
 def loops_around(root: Stmt, target: Stmt) -> list[For]:
     """The loops around `target`, outermost first."""
     return [s for s in path_to(root, target)[:-1] if isinstance(s, For)]
+
+
+def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:
+    """(the loops that are nested with nothing between them, what the innermost of them holds)."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
 
 
 def replace(root: Stmt, old: Stmt, fresh: Stmt) -> Stmt:
@@ -322,9 +337,11 @@ __all__ = [
     "map_loads",
     "map_statements",
     "path_to",
+    "perfect_nest",
     "replace",
     "rooms_of",
     "statements",
+    "stored_buffers",
     "substitute_buffers",
     "substitute_expressions",
     "transform_statements",

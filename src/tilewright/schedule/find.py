@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
-from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, loops_inside, statements
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt, Store
+from tilewright.loops.edit import (
+    allocations,
+    blocks,
+    loaded_buffers,
+    loops_around,
+    loops_inside,
+    statements,
+    stored_buffers,
+)
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import Obstacle, Step, refusing
 
@@ -49,7 +56,7 @@ def find_block(function: Function, name: str) -> Block:
 def find_buffer(function: Function, name: str) -> Buffer:
     """The buffer of this name, a parameter, a local buffer or another one that is touched. Raises UserError where there
     is none, or several."""
-    touched = (a.buffer for a in accesses(function.body))
+    touched = sorted(stored_buffers(function.body) | loaded_buffers(function.body), key=lambda buffer: buffer.name)
     known = dict.fromkeys((*function.params, *allocations(function.body), *touched))
     return _only("buffer", name, list(known), function)
 
@@ -148,18 +155,3 @@ def nests(function: Function) -> tuple[Stmt, ...]:
 def local_buffers(function: Function) -> list[Buffer]:
     """The buffers that are allocated at the top level of a function."""
     return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
-
-
-@lru_cache(maxsize=1 << 11)
-def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
-    """The buffers that a statement, or one inside it, stores to."""
-    return frozenset([s.buffer for s in statements(stmt) if isinstance(s, Store)])
-
-
-def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:
-    """(the loops that are nested with nothing between them, what the innermost of them holds)."""
-    loops: list[For] = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    return loops, stmt

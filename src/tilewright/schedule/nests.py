@@ -3,7 +3,7 @@ conditions are decided."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.domains import Domain
@@ -29,36 +29,28 @@ def nested(loops: Sequence[For], inside: Stmt) -> Stmt:
     return inside
 
 
-def nest_over(domain: Domain, part: Ranges, around: Sequence[For]) -> Stmt:
+def nest_over(domain: Domain, part: Ranges, around: Sequence[For] = (), *, singles: bool = False) -> Stmt:
     """The block over a part of its domain, the ranges of some axes, under serial loops of its own: those of the spatial
-    axes in their order, called like them, inside them those of the reduce axes. `around` are the loops that it will
-    stand in. Points of the part that are not in the domain are left out by `where`."""
+    axes in their order, called like them, for axes of one point only where `singles` have loops; inside them those of
+    the reduce axes. `around` are the loops that it will stand in. Points of the part that are not in the domain are
+    left out by `where`."""
     known, conditions = Known(ranges_of(around)), list[Expr]()
+    made: list[For] = []
+    bindings: dict[Var, Expr] = {}
     for var, whole in domain.box.items():
         found = part.get(var, whole)
         if not known.at_least(found.begin, whole.begin):
             conditions.append(Le(whole.begin, var))
         if not known.at_least(whole.end, found.end):
             conditions.append(Lt(var, whole.end))
-    made = domain.block.replace(where=conjunction([*conditions, *domain.conditions]))
-    loops = {var: Var(var.name.removeprefix("v") or "v") for var in domain.box}
-    return over_box(made, {**domain.box, **part}, loops, [loop.serial() for loop in domain.reduce])
-
-
-def over_box(
-    block: Block, box: Ranges, loops: Mapping[Var, Var], inner: Sequence[For] = (), *, singles: bool = False
-) -> Stmt:
-    """A block over a box of its spatial axes, in a serial loop for each of them, whose variable is in `loops`: for axes
-    of one point only where `singles` have loops. Inside these are the loops `inner`."""
-    made: list[For] = []
-    bindings: dict[Var, Expr] = {}
-    for var, r in box.items():
-        bindings[var] = r.begin
-        if singles or r.extent is not const(1):
-            made.append(For(loops[var], const(0), r.extent, LoopKind.SERIAL, block))
-            bindings[var] = simplify(r.begin + loops[var])
-    axes = tuple(a.replace(binding=bindings.get(a.var, a.binding)) for a in block.axes)
-    return nested([*made, *inner], block.replace(axes=axes))
+        bindings[var] = found.begin
+        if singles or found.extent is not const(1):
+            loop = Var(var.name.removeprefix("v") or "v")
+            made.append(For(loop, const(0), found.extent, LoopKind.SERIAL, domain.block))
+            bindings[var] = simplify(found.begin + loop)
+    axes = tuple(a.replace(binding=bindings.get(a.var, a.binding)) for a in domain.block.axes)
+    block = domain.block.replace(axes=axes, where=conjunction([*conditions, *domain.conditions]))
+    return nested([*made, *(loop.serial() for loop in domain.reduce)], block)
 
 
 def settle(stmt: Stmt, known: Known) -> Stmt:

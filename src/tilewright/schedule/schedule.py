@@ -19,6 +19,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from tilewright.expr.index_map import written
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loops_inside
 from tilewright.loops.nodes import Function
@@ -211,7 +212,7 @@ class Schedule:
         """An argument of a primitive: loops that are named, which the trace then knows; a map that is given as a
         function as its text."""
         if inspect.isfunction(value):
-            return layout.written(value)
+            return written(value)
         if is_loop:
             return tuple(map(self._loop, value)) if isinstance(value, list | tuple) else self._loop(value)
         return with_loops(value, _refuse)

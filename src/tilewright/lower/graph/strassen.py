@@ -25,12 +25,12 @@ from tilewright.expr import dtypes
 from tilewright.graph.constants import Pending, held
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.ops.accuracy import PRODUCT_ERROR
+from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.strassen import DERIVED, PARTS, STORED, half_shape, transform_factor
 from tilewright.plan.price.contraction import Sums
-from tilewright.plan.rewrite.strassen import error_bound, half_columns, keeps_all, pays
+from tilewright.plan.rewrite.strassen import half_columns, keeps_all, pays
 from tilewright.report import settings
 from tilewright.store.pages import release
 from tilewright.target import Target
@@ -148,7 +148,7 @@ class _Products(Edit):
         key = found.constant, found.order
         if key not in self._factors:
             half = half_columns(found.sums.columns, self._target)
-            accurate = error_bound(found.factor, half) <= PRODUCT_ERROR
+            accurate = product_error(found.factor, half) <= PRODUCT_ERROR
             self._factors[key] = self._constants(found, half) if accurate else None
             release(found.array)
         return self._factors[key]

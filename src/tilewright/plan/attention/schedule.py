@@ -24,7 +24,7 @@ from functools import lru_cache
 
 from tilewright.analysis.sizes import LARGE, USUAL
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import allocations, blocks
+from tilewright.loops.edit import allocations, blocks, stored_buffers
 from tilewright.loops.nodes import Store
 from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.facts.contraction import Contraction
@@ -36,7 +36,7 @@ from tilewright.plan.price.transfer import byte_cycles, fits
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import fill_panels, local_bytes, pack
-from tilewright.schedule.find import find_block, find_loop, stored_buffers, writers_of
+from tilewright.schedule.find import find_block, find_loop, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import MOST_BYTES, Scope

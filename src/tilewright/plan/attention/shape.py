@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tilewright.analysis.sizes import Sizes, known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
-from tilewright.loops.edit import blocks, loads, loops_around
+from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
 from tilewright.loops.nodes import Block, Load, Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
@@ -27,7 +27,7 @@ from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.price.transfer import fits
 from tilewright.plan.tile.packing import only_store
-from tilewright.schedule.find import find_block, stored_buffers, writers_of
+from tilewright.schedule.find import find_block, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

@@ -103,6 +103,8 @@ class Size:
     @property
     def usually(self) -> Size:
         """The numbers with as many rows and columns as are usual, where these are dynamic."""
+        if self.usual == (self.rows, self.columns):
+            return self
         (rows, columns), (element, vector) = self.usual, (self.element, self.vector)
         element = replace(element, whole=element.whole * max(rows, 1) // max(self.rows, 1))
         vector = replace(vector, whole=vector.whole * columns // self.columns)

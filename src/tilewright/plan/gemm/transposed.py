@@ -36,18 +36,7 @@ from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cyc
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import (
-    extent,
-    hold_sums,
-    in_vectors,
-    order_tile,
-    ordered,
-    settle_edges,
-    split_tile,
-    sums_apart,
-    write_out,
-    write_out_terms,
-)
+from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import copy_vectors, fill_panels, lay_out, own_copy, pack
 from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.schedule import Schedule
@@ -143,23 +132,23 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         assert found.rows is not None
         dot, tile = found.block.name, choice.tile
         results, sums = results_apart(s, found)
-        write, tile_sums = sums_apart(s, dot)
+        write, tile_sums = tiling.sums_apart(s, dot)
         panel, points = _pack_operands(s, found, choice)
         panels, tiles, row, lane, outer = _order_loops(s, found, choice)
         terms = s.get_loops(dot)[s.get_loops(dot).index(tiles) + 1]
         if choice.prefetch and choice.distance:
-            written = known(found.extents[found.reduce[0]]) // extent(s, terms)
+            written = known(found.extents[found.reduce[0]]) // tiling.extent(s, terms)
             s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
         _hold_transposed(s, found, [write], tiles, tile_sums, "register")
         own = s.get_loops(write)[s.get_loops(write).index(tiles) + 1 :]
         moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
         s.reorder(*sorted(own, key=lambda v: v in moving))
-        write_out(s, write, tiles, tile)
+        tiling.write_out(s, write, tiles, tile)
         _hold_transposed(s, found, results, outer[-1], sums, "stack")
         for block in results:
             masked = choice.held > 0 and choice.held * tile.rows % tile.lanes == 0
             store_transposed(s, block, outer[-1], tile.lanes, masked)
-        settle_edges(s, found, tile, row, lane, dot, packed=True)
+        tiling.settle_edges(s, found, tile, row, lane, dot, packed=True)
         if choice.held and find_block(s.func, write).where is not None:  # readers look at the edge
             s.pad(write)
         if choice.dot is not None:
@@ -256,14 +245,14 @@ def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> t
     rows, batch = loops[found.rows], [loops[n] for n in found.batch]
     if choice.held:
         blocks, rows = s.split(rows, choice.tile.rows * choice.held, tail="mask")
-    panels, tiles, row, vectors, lane = split_tile(s, rows, loops[found.columns], choice.tile)
+    panels, tiles, row, vectors, lane = tiling.split_tile(s, rows, loops[found.columns], choice.tile)
     terms, together = split_terms(s, found, loops, choice.dot)
     counts = {panels: -(-known(found.extents[found.columns]) // choice.tile.columns)}
-    outer = ordered(counts | {loops[n]: known(found.extents[n]) for n in found.batch})
+    outer = tiling.ordered(counts | {loops[n]: known(found.extents[n]) for n in found.batch})
     if choice.held:
         outer = [panels, *batch, blocks]
-    order_tile(s, [*outer, tiles, *terms], [row, vectors, lane], together)
-    write_out_terms(s, terms, choice.tile, choice.terms)
+    tiling.order_tile(s, [*outer, tiles, *terms], [row, vectors, lane], together)
+    tiling.write_out_terms(s, terms, choice.tile, choice.terms)
     return panels, tiles, row, lane, outer
 
 
@@ -272,8 +261,8 @@ def _hold_transposed(s: Schedule, found: Contraction, readers: Sequence[str], lo
     order = list(range(len(find_buffer(s.func, sums).shape)))
     assert found.rows is not None
     order[found.rows], order[found.columns] = found.columns, found.rows
-    lay_out(s, sums, [f"d{n}" for n in order])
-    hold_sums(s, sums, readers, loop, scope)
+    lay_out(s, sums, lambda d: [d[n] for n in order])
+    tiling.hold_sums(s, sums, readers, loop, scope)
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[str, list[str]]:
@@ -295,9 +284,8 @@ def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) ->
 def _lay_out_points(s: Schedule, found: Contraction, depth: int) -> list[str]:
     """The channels that an instruction takes lie next to each other: where the operand is computed in the kernel, or
     in a copy. Returns the blocks that fill it from elsewhere."""
-    name, dimension = own_copy(s, found, found.broadcast), _channels(found)
-    places = [f"d{n} // {depth}" if n == dimension else f"d{n}" for n in range(len(found.broadcast.load.indices))]
-    lay_out(s, name, [*places, f"d{dimension} % {depth}"])
+    name, n = own_copy(s, found, found.broadcast), _channels(found)
+    lay_out(s, name, lambda d: [*d[:n], f"{d[n]} // {depth}", *d[n + 1 :], f"{d[n]} % {depth}"])
     return [b.name for b in writers_of(s.func, find_buffer(s.func, name)) if any(True for _ in loads(b))]
 
 
@@ -318,7 +306,7 @@ def _interleave(s: Schedule, found: Contraction, block: str, depth: int, lanes: 
     else:
         channels, term = loops[dimension], loops[-1]
     s.unroll(term)
-    s.vectorize(in_vectors(s, s.get_loops(block)[-2], lanes)[1])
+    s.vectorize(tiling.in_vectors(s, s.get_loops(block)[-2], lanes)[1])
     s.parallel(channels)
 
 
@@ -326,10 +314,10 @@ def store_transposed(s: Schedule, block: str, panels: Var, lanes: int, masked: b
     """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
     side, and is transposed in registers. Vectors over the end are moved back, or `masked`."""
     last = s.get_loops(block)[-1]
-    s.vectorize((s.split(last, lanes, tail="mask") if masked else in_vectors(s, last, lanes))[1])
+    s.vectorize((s.split(last, lanes, tail="mask") if masked else tiling.in_vectors(s, last, lanes))[1])
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
-    if extent(s, row) % SHORTEST_LANES == 0:
+    if tiling.extent(s, row) % SHORTEST_LANES == 0:
         _, few = s.split(row, SHORTEST_LANES)
         s.reorder(*inner[:-1], few, inner[-1])
         s.unroll(few)

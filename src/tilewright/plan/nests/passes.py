@@ -16,13 +16,13 @@ from itertools import takewhile
 
 from tilewright.analysis.iterations import is_spatial, summed_in
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import blocks, loops_inside, statements
+from tilewright.loops.edit import blocks, loops_inside, perfect_nest, statements
 from tilewright.loops.nodes import Alloc, For, LoopKind, Seq, Stmt
 from tilewright.plan.nests.sums import is_schedulable, join_pieces, reduces_contiguously
 from tilewright.plan.nests.tiles import Tile, apply_tile, choose_points, choose_sums, holds_points, lanes_of
 from tilewright.plan.price.points import chains
 from tilewright.report.errors import UserError
-from tilewright.schedule.find import find_loop, nests, perfect_nest
+from tilewright.schedule.find import find_loop, nests
 from tilewright.schedule.loops.merge import merged_nests
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -24,11 +24,11 @@ from tilewright.analysis.sizes import FEW
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Mul, Var
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, statements
+from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, statements, stored_buffers
 from tilewright.loops.nodes import Assert, For, If, LoopKind, Stmt, Store, While
 from tilewright.plan.price.points import iterations
 from tilewright.report.errors import UserError
-from tilewright.schedule.find import find_block, nests, stored_buffers
+from tilewright.schedule.find import find_block, nests
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope

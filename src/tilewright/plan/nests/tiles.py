@@ -26,11 +26,11 @@ from tilewright.expr import dtypes
 from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.nodes import Call, Var
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loops_inside, statements
+from tilewright.loops.edit import blocks, loops_inside, perfect_nest, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
 from tilewright.plan.nests.sums import has, reduces_contiguously
 from tilewright.plan.price.points import additions, chains, iterations
-from tilewright.schedule.find import find_loop, perfect_nest
+from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES

@@ -1,50 +1,24 @@
-"""Whether a product by a constant is better computed as Strassen's seven half-size products: its error, its time.
+"""Whether a product by a constant is better computed as Strassen's seven half-size products: how long it takes. How far
+off it is says ops/accuracy.py.
 
-Errors. A sum of K products with independent rounding errors is off by a multiple of √K roundings (Higham and Mary, "A
-new approach to probabilistic rounding error analysis", 2019); sums of blocks add a few roundings. The sums of products
-amplify all these errors. Relative to the sum of |w| times the largest |x| of a pair of rows, results are off by
-
-    u * (√(K/2) + R) * growth        growth = max over columns of (sum over products of |C| |L| |U|) / sum of |w|
-
-with u = 2⁻²⁴, R the roundings of the sums, and the coefficients L, U and C of the sums of x, of w and of products.
-With random w, growth is about 7, and the error for random data is twice that of the plain product. A column that is
-small compared with the one that it is summed with gets the absolute error of that one: such constants are left alone.
-
-Times. A product takes the price of its contraction, or the time to read the constant from the cache or memory that
-holds it, whichever is longer. The sums are priced as by their templates (plan/transforms/strassen.py). Products of few
-rows do not gain: they are bound by reading the constant, and its stored sums are more bytes.
+A product takes the price of its contraction, or the time to read the constant from the cache or memory that holds it,
+whichever is longer. The sums are priced as by their templates (plan/transforms/strassen.py). Products of few rows do
+not gain: they are bound by reading the constant, and its stored sums are more bytes.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Var
 from tilewright.ops.strassen import (
     DERIVED,
     PRODUCTS,
     STORED,
-    factor_terms,
-    half_shape,
-    input_terms,
-    output_terms,
-    rows_at_once,
-    transformed_parts,
 )
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.transfer import kept, memory, read_seconds
-from tilewright.plan.rewrite.winograd import longest_chain
 from tilewright.plan.transforms.strassen import Halves, transform_seconds
 from tilewright.target import Target
-
-Array = np.ndarray[Any, Any]
-
-OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
-"""How often each block of the result has each product."""
 
 
 def keeps_all(constants: int, target: Target) -> bool:
@@ -84,33 +58,3 @@ def half_columns(columns: int, target: Target) -> int:
 def _panels(vectors: int) -> int:
     """The vectors left over beyond whole panels, of two or of three vectors."""
     return vectors % 2 + vectors % 3
-
-
-def error_bound(w: Array, half: int) -> float:
-    """The largest error of a result, relative to the sum of |w| times the largest |x|, where blocks of w have so many
-    columns; infinite where w is."""
-    rows, _ = half_shape(w, half)
-    return float(2.0**-24 * (np.sqrt(rows) + _roundings())) * growth(w, half)
-
-
-def _roundings() -> int:
-    """The roundings of an element in all sums: of x, of w and of differences of these, of the product, of products."""
-    blocks = [Var(f"a{n}", f32, None) for n in range(PRODUCTS)]
-    return sum(map(longest_chain, (input_terms(blocks[:4]), factor_terms(blocks[:4]), output_terms(blocks)))) + 2
-
-
-def growth(w: Array, half: int) -> float:
-    """The factor by which the sums amplify errors of products; infinite if w is, or if a column of it is zero."""
-    left = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]  # blocks of x in each product
-    sizes, weight = np.zeros((PRODUCTS, half)), np.zeros(w.shape[1])
-    with np.errstate(all="ignore"):
-        few = rows_at_once(half)
-        for k in range(0, len(w), few):
-            weight += np.abs(w[k : k + few]).sum(0)
-        for _, part in transformed_parts(w, half):
-            sizes += [np.abs(term).sum(0) for term in (*part, *(term - part[DERIVED] for term in part[:DERIVED]))]
-        worst = 0.0
-        for place, reached in enumerate(np.abs(OUTPUT) @ (left * sizes)):
-            own = weight[half * (place % 2) :][:half]
-            worst = max(worst, float((reached[: own.size] / own).max(initial=0.0)))
-    return worst if np.isfinite(weight).all() and not np.isnan(worst) else float("inf")

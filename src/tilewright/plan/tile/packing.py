@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Expr, Select, Var
@@ -16,12 +16,14 @@ from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import MOST_BYTES, Scope
 
+Layout = Callable[[list[str]], Sequence[str]]
+"""The dimensions of a layout, in terms of the names of a buffer's dimensions."""
 
-def lay_out(s: Schedule, name: str, places: Iterable[str], pad: float | None = None) -> None:
-    """The buffer of this name with an element at these places, where d0, d1, … are what indexes it; further ones are
-    `pad`."""
-    indices = ", ".join(f"d{n}" for n in range(len(find_buffer(s.func, name).shape)))
-    s.transform_layout(name, f"{indices} -> {', '.join(places)}", **({} if pad is None else {"pad": pad}))
+
+def lay_out(s: Schedule, name: str, layout: Layout, pad: float | None = None) -> None:
+    """The buffer of this name in another layout, whose further elements are `pad`."""
+    d = [f"d{n}" for n in range(len(find_buffer(s.func, name).shape))]
+    s.transform_layout(name, f"{', '.join(d)} -> {', '.join(layout(d))}", **({} if pad is None else {"pad": pad}))
 
 
 def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "") -> str:
@@ -41,16 +43,17 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
     with a `dot`, copy_vectors says how."""
     name = own_copy(s, found, operand, dot.vector if dot is not None else "")
     axes, depth = found.block.axes, dot.depth if dot is not None else 1
-    place = {index: f"d{n}" for n, index in enumerate(operand.load.indices) if isinstance(index, Var)}
-    panel = place[axes[axis].var]
-    moved = {n: place[axes[n].var] for n in found.reduce if axes[n].var in place}
-    words = [f"d{n}" for n in range(len(operand.load.indices))]
-    rest = [w for w in words if w != panel and w not in moved.values()]
-    inner = [f"{panel} % {width}"]
-    if depth > 1 and found.summed is not None:
-        inner.append(f"{moved[found.summed]} % {depth}")
-        moved[found.summed] += f" // {depth}"
-    lay_out(s, name, [*rest, f"{panel} // {width}", *moved.values(), *inner], pad=0.0)
+
+    def layout(d: list[str]) -> list[str]:
+        place = {index: word for index, word in zip(operand.load.indices, d, strict=True) if isinstance(index, Var)}
+        panel, moved = place[axes[axis].var], {n: place[axes[n].var] for n in found.reduce if axes[n].var in place}
+        rest, inner = [w for w in d if w != panel and w not in moved.values()], [f"{panel} % {width}"]
+        if depth > 1 and found.summed is not None:
+            inner.append(f"{moved[found.summed]} % {depth}")
+            moved[found.summed] += f" // {depth}"
+        return [*rest, f"{panel} // {width}", *moved.values(), *inner]
+
+    lay_out(s, name, layout, pad=0.0)
     filled = writers_of(s.func, find_buffer(s.func, name))[0].name
     if operand.is_constant and depth == 1:
         lane = s.get_loops(filled)[-1]
@@ -78,8 +81,8 @@ def pack_terms(s: Schedule, found: Contraction, dot: Dot) -> str:
     if dot.depth > 1:
         assert found.summed is not None
         term = operand.load.indices.index(found.block.axes[found.summed].var)
-        others = [f"d{n}" for n in range(len(operand.load.indices)) if n != term]
-        lay_out(s, name, [*others, f"d{term} // {dot.depth}", f"d{term} % {dot.depth}"], pad=0)
+        by = dot.depth
+        lay_out(s, name, lambda d: [*d[:term], *d[term + 1 :], f"{d[term]} // {by}", f"{d[term]} % {by}"], pad=0)
     return name
 
 

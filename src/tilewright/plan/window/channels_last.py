@@ -27,21 +27,11 @@ from itertools import product
 from math import isqrt
 
 from tilewright.expr.nodes import Var
+from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.price.transfer import byte_cycles
 from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, extent, inside, loop_of
-from tilewright.plan.window.family import (
-    Tile,
-    WindowTemplate,
-    edges_alone,
-    even_sizes,
-    final_block,
-    kernel_seconds,
-    place,
-    read_by,
-    window_loops,
-    write_out,
-)
+from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -71,7 +61,7 @@ class ChannelsLastChoice:
     in_pairs: bool
 
 
-class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
+class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
     """Depthwise convolutions whose image and weights have channels innermost."""
 
     name = "windows, channels last"
@@ -83,7 +73,7 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)
         most = min(target.vector_registers // 2 - 1, WRITTEN_OUT // w.columns.kernel)
-        for columns in even_sizes(w.columns.size, most) if lanes else ():
+        for columns in family.even_sizes(w.columns.size, most) if lanes else ():
             tiles = -(-w.columns.size // columns)
             double = w.columns.stride == 1 and 2 * columns <= most and w.channels % (2 * lanes) == 0
             pairs = w.epilogue.calls and tiles == 1 and columns % 2 == 0 and w.channels % lanes == 0
@@ -98,7 +88,7 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
         w, c, met = shape, choice, shape.columns.met(choice.columns)
         sums = c.columns * c.vectors
         arithmetic = sums * w.terms * target.core.fma_cycles
-        tile = Tile(
+        tile = family.Tile(
             count=w.images * w.rows.size * -(-w.columns.size // c.columns) * -(-w.channels // (c.vectors * c.lanes)),
             terms=sums * w.terms,
             loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors,
@@ -110,11 +100,11 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
             branches=0 if c.edges else w.rows.kernel,
             waits=max(_from_caches(w, c, met, target) - arithmetic, 0.0),
         )
-        return kernel_seconds(w, tile, target)
+        return family.kernel_seconds(w, tile, target)
 
     def apply(self, s: Schedule, shape: Windows, choice: ChannelsLastChoice) -> Schedule:
         w, c = shape, choice
-        last = final_block(s, w)
+        last = family.final_block(s, w)
         made, last = (last, str(s.cache_write(last))) if c.in_pairs else ("", last)
         pad = str(s.unite(w.source.name)) if w.padded else ""
         shared, rows, columns, tile = _tiles(s, w, c, last)
@@ -123,17 +113,17 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
         positions = _sum(s, w, c, tile)
         if made:
             _in_pairs(s, w, c, made, tile)
-        write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
+        family.write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
         if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
             row = [tile, *positions][-1]
             s.compute_at(pad, row)
-            place(s, pad)
-            write_out(s, pad, row, _lane(s, pad, c))
+            family.place(s, pad)
+            family.write_out(s, pad, row, _lane(s, pad, c))
             s.guard(pad)
             if (
                 extent(s, columns) > 1 and w.channels % c.lanes == 0
             ):  # with masks, it would be one more copy of its code
-                edges_alone(s, columns)
+                family.edges_alone(s, columns)
             if c.edges and shared is not rows and extent(s, rows) == w.rows.size:
                 cut_at(s, rows, _rows_without_padding(s, w, pad))
         s.parallel(shared)
@@ -199,10 +189,10 @@ def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[
 def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]:
     """Keeps a tile's sums in registers and unrolls a row of the window. Returns the loop over its rows, if there is
     one."""
-    single, rows, columns = window_loops(s, w)
+    single, rows, columns = family.window_loops(s, w)
     s.reorder(*single, *rows, loop_of(s, w.block, w.columns.axis), *columns, loop_of(s, w.block, -1))
-    place(s, w.block)
-    write_out(s, w.block, tile, _lane(s, w.block, c), kept=rows)
+    family.place(s, w.block)
+    family.write_out(s, w.block, tile, _lane(s, w.block, c), kept=rows)
     return rows
 
 
@@ -214,13 +204,14 @@ def _lane(s: Schedule, block: str, c: ChannelsLastChoice) -> Var:
 
 def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles: Var) -> None:
     """The epilogue of a tile over vectors of two columns, from registers to registers."""
-    read = [str(s.cache_read(block, name)) for name in read_by(s, block) if name != w.out.name]
+    names = dict.fromkeys(ld.buffer.name for ld in loads(find_block(s.func, block)))
+    read = [str(s.cache_read(block, name)) for name in names if name != w.out.name]
     for name in read:
         s.compute_at(name, tiles)
     for name in (block, *read):
-        place(s, name)
+        family.place(s, name)
     for name in read:
-        write_out(s, name, tiles, [v for v in s.get_loops(name) if extent(s, v) > 1][-1])
+        family.write_out(s, name, tiles, [v for v in s.get_loops(name) if extent(s, v) > 1][-1])
     pairs, lanes = s.split(s.fuse(loop_of(s, block, w.columns.axis), loop_of(s, block, -1)), 2 * c.lanes)
     s.vectorize(lanes)
     s.unroll(pairs)

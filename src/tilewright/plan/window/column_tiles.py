@@ -30,24 +30,11 @@ from functools import reduce
 
 from tilewright.analysis.sizes import LARGE
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import blocks
+from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import between, cut_at, extent, hold_sums, in_vectors, inside, loop_of, loops_of
-from tilewright.plan.window.family import (
-    Lanes,
-    edges_alone,
-    final_block,
-    hold,
-    lay_in_lanes,
-    padded_rows,
-    place,
-    read_by,
-    relayout,
-    rows_inside,
-    trim_rows,
-    window_loops,
-    write_out,
-)
+from tilewright.plan.tile.packing import lay_out
+from tilewright.plan.window import family
 from tilewright.schedule.find import find_block, find_loop, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
@@ -99,32 +86,32 @@ class DynamicChoice:
 
 def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
     """The steps that a choice stands for."""
-    last = str(s.cache_write(w.block)) if c.epilogue else final_block(s, w)
-    whole, pad, copy, images = None, "", "", set[str]()
+    last = str(s.cache_write(w.block)) if c.epilogue else family.final_block(s, w)
+    whole, pad, copy, images = None, "", "", dict[str, None]()
     if c.epilogue:
         _epilogue_later(s, w, last)
     elif c.lanes > w.columns.size and last == w.last and w.epilogue.same_columns and w.products:
         whole, last = last, str(s.cache_write(last))
     if c.held is not Held.AS_THEY_LIE:
-        pad = padded_rows(s, w)
+        pad = family.padded_rows(s, w)
         if c.held is Held.COLUMN and c.rows >= w.rows.size:
-            trim_rows(s, w)
-        images = read_by(s, pad)
+            family.trim_rows(s, w)
+        images = dict.fromkeys(ld.buffer.name for ld in loads(find_block(s.func, pad)))
         if c.deinterleaved:  # columns by their remainder modulo the stride: each position of the window is contiguous
             by = w.columns.stride
-            relayout(s, w.source.name, lambda d: [*d[:-1], f"{d[-1]} % {by}", f"{d[-1]} // {by}"], pad=0)
+            lay_out(s, w.source.name, lambda d: [*d[:-1], f"{d[-1]} % {by}", f"{d[-1]} // {by}"], pad=0)
         copy = str(s.cache_write(pad)) if c.held.is_copied else ""
     shared, tiles = _tiles(s, w, c, last)
     for block in (w.block,) if whole is None else (whole, w.block):
         s.compute_at(block, tiles[-1])
     _sum_rows(s, w, c.lanes, tiles[-1], c.unrolled, by_rows=c.held is Held.TILE)
     if whole is not None:  # the epilogue of rows shorter than a vector, on whole vectors
-        write_out(s, whole, tiles[-1], lay_in_lanes(s, whole, Lanes(c.lanes, c.lanes)))
+        family.write_out(s, whole, tiles[-1], family.lay_in_lanes(s, whole, family.Lanes(c.lanes, c.lanes)))
     if copy:
         s.compute_at(copy, shared[-1] if shared and c.held is Held.CHANNEL else tiles[0])
         _copy(s, w, c, pad, copy)
     elif pad:
-        hold(s, w, pad, tiles[-1] if c.held is Held.TILE else window_loops(s, w)[2][0], c.rows, c.lanes)
+        family.hold(s, w, pad, tiles[-1] if c.held is Held.TILE else family.window_loops(s, w)[2][0], c.rows, c.lanes)
     _store(s, last, c)
     if c.epilogue:  # a channel as one row: vectors continue across the ends of the image's rows
         places = s.fuse(loop_of(s, w.last, -2), loop_of(s, w.last, -1))
@@ -132,7 +119,7 @@ def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
     for image in images if c.prefetch and shared else ():
         _prefetch(s, w, c, image, last, shared[-1], tiles[0])
     if w.padded and pad and not copy and len(tiles) > 1:
-        edges_alone(s, tiles[-1])
+        family.edges_alone(s, tiles[-1])
     if shared:
         s.parallel(reduce(s.fuse, shared))
     return s
@@ -162,11 +149,11 @@ def _sum_rows(s: Schedule, w: Windows, lanes: int, tile: Var, unrolled: bool, *,
     """Keeps a tile's sums in registers. The loop over columns of the window is outermost, so that a row of the image is
     loaded once for all rows of the tile. If those rows are held in registers, sums run `by_rows`, one after the
     other."""
-    row, (single, rows, columns) = loop_of(s, w.block, -2), window_loops(s, w)
+    row, (single, rows, columns) = loop_of(s, w.block, -2), family.window_loops(s, w)
     rows = rows if by_rows else _by_strides(s, rows, w.rows.stride)
     sums = [*single, *((row, *rows, *columns) if by_rows else (*columns, *rows, row))]
-    lane = lay_in_lanes(s, w.block, Lanes(lanes, lanes), sums, fill=w.products)
-    write_out(s, w.block, tile, lane, kept=() if unrolled else columns)
+    lane = family.lay_in_lanes(s, w.block, family.Lanes(lanes, lanes), sums, fill=w.products)
+    family.write_out(s, w.block, tile, lane, kept=() if unrolled else columns)
 
 
 def _by_strides(s: Schedule, rows: list[Var], stride: int) -> list[Var]:
@@ -202,7 +189,7 @@ def _prefetch(s: Schedule, w: Windows, c: ColumnsChoice, image: str, last: str, 
     """Prefetches the next part of an image: while a copied channel is summed up, the next iteration of `planes`; when
     a tile is stored, its share of what the next row of `tiles` reads."""
     if c.held.is_copied:
-        s.prefetch(image, planes, 1, window_loops(s, w)[2][0], apart=c.line)
+        s.prefetch(image, planes, 1, family.window_loops(s, w)[2][0], apart=c.line)
     else:
         row, lane = loop_of(s, last, -2), loop_of(s, last, -1)
         s.reorder(row, lane)
@@ -222,10 +209,10 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     vectors, lane = s.split(column, c.copied, tail="shift")
     s.reorder(vectors, *planes, lane)
     s.compute_at(pad, vectors)
-    loaded = place(s, pad)
+    loaded = family.place(s, pad)
     s.vectorize(lane)
     if planes:
-        relayout(s, loaded, lambda d: [*d[:-2], d[-1], d[-2]])
+        lay_out(s, loaded, lambda d: [*d[:-2], d[-1], d[-2]])
         plane, place_in_plane = s.get_loops(pad)[-2:]
         s.reorder(place_in_plane, plane)
         s.unroll(s.split(s.fuse(place_in_plane, plane), c.lanes)[0])
@@ -238,9 +225,9 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     few = len(full) <= 2  # between those that meet the border: hardly a loop
     for loop in (vectors, *planes) if few else planes:
         s.unroll(loop)
-    rows = rows_inside(s, pad, w.rows, axis, w.rows.size)
+    rows = family.rows_inside(s, pad, w.rows, axis, w.rows.size)
     if c.held is Held.ROW_OF_TILES:
-        rows = rows_inside(s, pad, w.rows, axis, c.rows) if planes else (0, LARGE)
+        rows = family.rows_inside(s, pad, w.rows, axis, c.rows) if planes else (0, LARGE)
     middle = between(s, row, rows)
     if not few:
         name = blocks(find_loop(s.func, middle))[-1].name
@@ -249,7 +236,7 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
 
 def apply_dynamic(s: Schedule, w: Windows, c: DynamicChoice) -> Schedule:
     """The steps that a choice for dynamic sizes stands for."""
-    last = final_block(s, w)
+    last = family.final_block(s, w)
     filling = [b.name for b in writers_of(s.func, w.source)] if w.padded else []
     channels = _channel_by_channel(s, w, [*filling, w.block, last])
     rows, row = s.split(loop_of(s, last, -2), c.rows, tail="mask")
@@ -259,7 +246,7 @@ def apply_dynamic(s: Schedule, w: Windows, c: DynamicChoice) -> Schedule:
     _sum_rows(s, w, c.lanes, columns, c.unrolled)
     if w.rows.has_tail(c.rows):  # beyond the last row, a tile reads the last one again
         s.pad(w.block, loop_of(s, w.block, -2))
-    write_out(s, last, columns, column)
+    family.write_out(s, last, columns, column)
     for tiles, side, size in ((rows, w.rows, c.rows), (columns, w.columns, c.lanes)):
         if side.has_tail(size):
             s.partition(tiles)

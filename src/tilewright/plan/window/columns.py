@@ -8,22 +8,14 @@ from dataclasses import replace
 from tilewright.analysis.sizes import known
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import WRITTEN_OUT
+from tilewright.plan.window import family
 from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic
-from tilewright.plan.window.family import (
-    Tile,
-    WindowTemplate,
-    epilogue_cycles,
-    even_sizes,
-    kernel_seconds,
-    load_cycles,
-    stack_cycles,
-)
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
-class Columns(WindowTemplate[ColumnsChoice]):
+class Columns(family.WindowTemplate[ColumnsChoice]):
     """Depthwise convolutions and pools of planes: tiles of rows by a vector of columns."""
 
     name = "windows, columns in lanes"
@@ -36,7 +28,7 @@ class Columns(WindowTemplate[ColumnsChoice]):
     def choices(self, shape: Windows, target: Target) -> Iterator[ColumnsChoice]:
         for lanes in _widths(shape, target):
             for held in Held:
-                for rows in even_sizes(shape.rows.size, _most_rows(shape, held, lanes, target)):
+                for rows in family.even_sizes(shape.rows.size, _most_rows(shape, held, lanes, target)):
                     yield from _of_tile(shape, rows, lanes, held, target)
 
     def price(self, choice: ColumnsChoice, shape: Windows, target: Target) -> float:
@@ -50,8 +42,8 @@ class Columns(WindowTemplate[ColumnsChoice]):
             room = high * (columns + full) * w.source.dtype.bytes
             times = -(-w.rows.size // c.rows) if c.held is Held.ROW_OF_TILES else 1
             shuffles = 2 * c.deinterleaved * target.core.shuffle_cycles
-            each = max(load_cycles(target) + target.core.store_cycles, shuffles)
-            further += high * times * -(-columns // full) * (each + stack_cycles(room, target, stores=True))
+            each = max(family.load_cycles(target) + target.core.store_cycles, shuffles)
+            further += high * times * -(-columns // full) * (each + family.stack_cycles(room, target, stores=True))
         if c.held is Held.TILE:
             loads = w.rows.reach(c.rows) * -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes)
             shuffles = w.rows.met(c.rows) * (w.columns.kernel - (w.columns.stride == 1))
@@ -59,9 +51,9 @@ class Columns(WindowTemplate[ColumnsChoice]):
             spills = beyond * min(beyond / target.vector_registers, 1.0)  # most of few are loaded when they are needed
             tile = replace(tile, loads=loads, shuffles=shuffles, spills=spills)
         if c.epilogue:
-            each = load_cycles(target) + target.core.store_cycles + epilogue_cycles(w, c.epilogue, target)
+            each = family.load_cycles(target) + target.core.store_cycles + family.epilogue_cycles(w, c.epilogue, target)
             size = w.rows.size * w.columns.size
-            to_stack = 2 * stack_cycles(size * w.out.dtype.bytes, target, stores=True)
+            to_stack = 2 * family.stack_cycles(size * w.out.dtype.bytes, target, stores=True)
             further += -(-size // (c.epilogue * c.lanes)) * c.epilogue * max(each, to_stack)
         tile = replace(
             tile,
@@ -70,15 +62,15 @@ class Columns(WindowTemplate[ColumnsChoice]):
             epilogues=0 if c.epilogue else c.rows,
             filled=tile.loads if w.padded and not w.products and not c.held.is_copied else 0.0,
             branches=tile.branches * (2 if c.held is Held.COLUMN else 1),
-            waits=tile.loads * stack_cycles(room, target),
+            waits=tile.loads * family.stack_cycles(room, target),
         )
-        return kernel_seconds(w, tile, target, _late(w, c, target), further * w.images * w.channels)
+        return family.kernel_seconds(w, tile, target, _late(w, c, target), further * w.images * w.channels)
 
     def apply(self, s: Schedule, shape: Windows, choice: ColumnsChoice) -> Schedule:
         return apply_columns(s, shape, choice)
 
 
-class DynamicWindows(WindowTemplate[DynamicChoice]):
+class DynamicWindows(family.WindowTemplate[DynamicChoice]):
     """Depthwise convolutions and pools of dynamic height or width, with stride 1 along dynamic dimensions, of several
     planes: a single one has no loop over channels that holds its padding and its tiles."""
 
@@ -91,22 +83,22 @@ class DynamicWindows(WindowTemplate[DynamicChoice]):
 
     def choices(self, shape: Windows, target: Target) -> Iterator[DynamicChoice]:
         most = min(target.vector_registers // 2 - 2 * shape.instructions + 1, WRITTEN_OUT // shape.rows.kernel)
-        for rows in even_sizes(shape.rows.size, most) if target.has_masks else ():
+        for rows in family.even_sizes(shape.rows.size, most) if target.has_masks else ():
             unrolled = 3 * rows * shape.terms <= WRITTEN_OUT  # inside an image, and over either edge
             yield DynamicChoice(rows, target.lanes(shape.out.dtype), unrolled)
 
     def price(self, choice: DynamicChoice, shape: Windows, target: Target) -> float:
-        return kernel_seconds(shape, _tile(shape, choice, shape.columns.stride), target, late=1.0)
+        return family.kernel_seconds(shape, _tile(shape, choice, shape.columns.stride), target, late=1.0)
 
     def apply(self, s: Schedule, shape: Windows, choice: DynamicChoice) -> Schedule:
         return apply_dynamic(s, shape, choice)
 
 
-def _tile(w: Windows, c: ColumnsChoice | DynamicChoice, stride: int) -> Tile:
+def _tile(w: Windows, c: ColumnsChoice | DynamicChoice, stride: int) -> family.Tile:
     """A tile that loads a vector for each row that it reads and each column of the kernel. Where columns are a `stride`
     apart, it loads as many vectors, and shuffles the columns out of these."""
     loads = w.rows.met(c.rows) * w.columns.kernel
-    return Tile(
+    return family.Tile(
         count=-(-w.rows.size // c.rows) * -(-w.columns.size // c.lanes) * w.images * w.channels,
         terms=c.rows * w.terms,
         loads=loads * stride,

@@ -7,7 +7,7 @@ Steps know blocks by name, and a tile by the loop that an iteration of is one:
 
 final_block, padded_rows         the blocks that a tile ends and begins with
 window_loops, trim_rows          the loops over a window
-place, relayout, lay_in_lanes    where a block stores what it makes, and in which order
+place, lay_in_lanes              where a block stores what it makes, and in which order
 hold                             what a tile reads of rows, in registers
 write_out                        the loops of a tile unrolled around a vector
 edges_alone                      loops of their own for tiles at the edges of an image
@@ -16,28 +16,25 @@ edges_alone                      loops of their own for tiles at the edges of an
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import loads
+from tilewright.loops.edit import stored_buffers
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.price.transfer import byte_cycles, reread_seconds, rewrite_seconds
 from tilewright.plan.template import ChoiceT, Template
 from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
 from tilewright.plan.tile.packing import lay_out
-from tilewright.schedule.find import find_block, find_buffer, stored_buffers
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
-
-Layout = Callable[[list[str]], Sequence[str]]
-"""The dimensions of a layout, in terms of the names of a buffer's dimensions."""
 
 
 class WindowTemplate(Template[Windows, ChoiceT]):
@@ -161,11 +158,6 @@ def trim_rows(s: Schedule, w: Windows) -> None:
             s.trim_sum(w.block, loop)
 
 
-def read_by(s: Schedule, block: str) -> set[str]:
-    """The names of the buffers that a block reads."""
-    return {ld.buffer.name for ld in loads(find_block(s.func, block))}
-
-
 def place(s: Schedule, block: str) -> str:
     """What a block makes is as large as an iteration around it needs, and lies in registers. Returns the buffer's
     name."""
@@ -173,11 +165,6 @@ def place(s: Schedule, block: str) -> str:
     s.compact(made.name)
     s.set_scope(made.name, Scope.REGISTER.value)
     return made.name
-
-
-def relayout(s: Schedule, name: str, layout: Layout, pad: float | None = None) -> None:
-    """A buffer in another layout, whose further elements are `pad`."""
-    lay_out(s, name, layout([f"d{n}" for n in range(len(find_buffer(s.func, name).shape))]), pad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +200,7 @@ def lay_in_lanes(s: Schedule, block: str, lanes: Lanes, around: Sequence[Var] = 
     loops[-1:-1] = [loop_of(s, block, lanes.channel)] if lanes.channels > 1 else []
     if around:
         s.reorder(*around, vectors, *loops)
-    relayout(s, place(s, block), lanes.layout)
+    lay_out(s, place(s, block), lanes.layout)
     if beyond and fill:
         s.pad(block, loops[-1])
     lane: Var = reduce(s.fuse, loops)

@@ -26,20 +26,7 @@ from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import loop_of
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.window.family import (
-    Lanes,
-    Tile,
-    WindowTemplate,
-    even_sizes,
-    final_block,
-    hold,
-    kernel_seconds,
-    lay_in_lanes,
-    padded_rows,
-    trim_rows,
-    window_loops,
-    write_out,
-)
+from tilewright.plan.window import family
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
@@ -61,7 +48,7 @@ class SharedChoice:
         return self.beside < self.room
 
 
-class SharedVectors(WindowTemplate[SharedChoice]):
+class SharedVectors(family.WindowTemplate[SharedChoice]):
     """Depthwise convolutions whose rows are shorter than half a vector."""
 
     name = "windows, channels share vectors"
@@ -78,7 +65,7 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         if not fill or max(shape.rows.stride, by) > 2:
             return
         in_pairs = by == 2 and min(shape.rows.kernel, shape.columns.kernel) > 1
-        for rows in even_sizes(shape.rows.size, target.vector_registers // 2 - 2 * channels):
+        for rows in family.even_sizes(shape.rows.size, target.vector_registers // 2 - 2 * channels):
             yield SharedChoice(rows, channels, room, 2 if in_pairs else room)
 
     def price(self, choice: SharedChoice, shape: Windows, target: Target) -> float:
@@ -87,7 +74,7 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         pairs = -(-w.columns.kernel // 2) if c.in_pairs else 0
         whole = c.rows >= w.rows.size and w.padded and w.finite
         inner = min(w.rows.size * w.rows.stride, met) if whole else met
-        tile = Tile(
+        tile = family.Tile(
             count=w.images * w.channels / c.channels * -(-w.rows.size // c.rows),
             terms=c.rows * w.terms * inner / met,
             loads=c.channels * inner * max(pairs, 1),
@@ -96,16 +83,16 @@ class SharedVectors(WindowTemplate[SharedChoice]):
             stores=c.rows * c.channels,
             epilogues=c.rows,
         )
-        return kernel_seconds(w, tile, target)
+        return family.kernel_seconds(w, tile, target)
 
     def apply(self, s: Schedule, shape: Windows, choice: SharedChoice) -> Schedule:
         w, c, own, channel = shape, choice, shape.own, shape.channel
         assert own is not None
         assert channel is not None
-        pad = padded_rows(s, w)
+        pad = family.padded_rows(s, w)
         if w.padded and c.rows >= w.rows.size:
-            trim_rows(s, w)
-        last = final_block(s, w)
+            family.trim_rows(s, w)
+        last = family.final_block(s, w)
         stored = str(s.cache_write(last))
         pack(s, own, own.broadcast, channel, c.channels)
         outer, each = s.split(loop_of(s, stored, channel), c.channels)
@@ -115,25 +102,25 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         s.reorder(outer, *around, tile, row, each, column)
         for block in (last, w.block):
             s.compute_at(block, tile)
-        lanes = Lanes(c.room, c.beside, c.channels, channel)
+        lanes = family.Lanes(c.room, c.beside, c.channels, channel)
         image = _sum_in_pairs(s, w, lanes) if c.in_pairs else None
         if image is None:
-            single, rows, columns = window_loops(s, w)
+            single, rows, columns = family.window_loops(s, w)
             sums = [*columns, *single, *rows, loop_of(s, w.block, -2)]
-            write_out(s, w.block, tile, lay_in_lanes(s, w.block, lanes, sums))
-        write_out(s, last, tile, lay_in_lanes(s, last, lanes, [loop_of(s, last, -2)]))
-        hold(s, w, pad, image or tile, c.rows, c.channels * c.room, image)
-        write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
+            family.write_out(s, w.block, tile, family.lay_in_lanes(s, w.block, lanes, sums))
+        family.write_out(s, last, tile, family.lay_in_lanes(s, last, lanes, [loop_of(s, last, -2)]))
+        family.hold(s, w, pad, image or tile, c.rows, c.channels * c.room, image)
+        family.write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
         s.parallel(outer)
         return s
 
 
-def _sum_in_pairs(s: Schedule, w: Windows, lanes: Lanes) -> Var:
+def _sum_in_pairs(s: Schedule, w: Windows, lanes: family.Lanes) -> Var:
     """The sums of windows with a stride of 2 columns. Returns the loop over the rows of the image that a tile reads."""
-    single, (term,), (position,) = window_loops(s, w)
+    single, (term,), (position,) = family.window_loops(s, w)
     pairs, each = s.split(position, 2, tail="mask")
     row = loop_of(s, w.block, -2)
-    lay_in_lanes(s, w.block, lanes, [*single, pairs, row, term, each])
+    family.lay_in_lanes(s, w.block, lanes, [*single, pairs, row, term, each])
     start = str(s.decompose_reduction(w.block, (*single, pairs)[0]))
     for block in (start, w.block):
         s.vectorize(s.get_loops(block)[-1])

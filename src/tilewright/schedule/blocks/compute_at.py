@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import meeting
 from tilewright.analysis.domains import Domain, covered, known_in, single_axis, unclipped
-from tilewright.analysis.elements import touches, unwritten
+from tilewright.analysis.elements import box_of, touches, unwritten
 from tilewright.analysis.intervals import Range, Ranges
 from tilewright.analysis.known import NOTHING, exchanged, tighten
+from tilewright.analysis.memory import Memory
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.expr.linear import Polynomial, plus, polynomial, times
 from tilewright.expr.nodes import Expr, Lt, Var
@@ -44,10 +45,10 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
     found = _place(function, block, loop)
     if found.is_after:
         raise Obstacle(block, f"{block.name} comes after loop {name}", f'reverse_compute_at("{block.name}", {name})')
-    box = dataflow.box_of(loop.body, buffer, is_store=False)
+    box = box_of(loop.body, buffer, is_store=False)
     if box is None:
         raise Obstacle(loop, f"nothing in loop {name} reads {buffer.name}")
-    memory = dataflow.Memory(function)
+    memory = Memory(function.body)
     reads = memory.loaded(found.nest) - memory.stored(found.nest)
     between = (each for s in (*found.between, found.other) for each in statements(s))
     dataflow.require_unchanged(function, block, reads, between)
@@ -137,14 +138,14 @@ def computed_after(function: Function, block: Block, loop: For, closed: Collecti
     found = _place(function, block, loop)
     if not found.is_after:
         raise Obstacle(block, f"{block.name} comes before loop {name}", f'compute_at("{block.name}", {name})')
-    memory = dataflow.Memory(function)
+    memory = Memory(function.body)
     dataflow.require_reached(path_to(found.other, loop), f"loop {name}", closed=closed)
     _require_apart(found, memory)
     read = memory.loaded(block) & memory.stored(found.other)
     for buffer in read:
         dataflow.require_plain(function, buffer)
     order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in read)
-    boxes = {b: box for b in order if (box := dataflow.box_of(loop.body, b, is_store=True)) is not None}
+    boxes = {b: box for b in order if (box := box_of(loop.body, b, is_store=True)) is not None}
     moved = nest_over(found.domain, _tile(found, boxes), found.around)
     made = _moved_into(function, found, seq(loop.body, moved))
     _require_final(made, found, read)
@@ -261,7 +262,7 @@ def _place(function: Function, block: Block, loop: For) -> _Place:
     return _Place(block, nest, loop, other, parent, domain, between, (*loops_around(other, loop), loop), n > m)
 
 
-def _require_apart(found: _Place, memory: dataflow.Memory) -> None:
+def _require_apart(found: _Place, memory: Memory) -> None:
     """Nothing between the block's two places touches what it stores, or changes what it reads; in the loop's own nest,
     what is stored is looked at element by element."""
     block = found.block

@@ -7,16 +7,17 @@ from contextlib import suppress
 from functools import lru_cache
 
 from tilewright.analysis.accesses import Access, accesses
-from tilewright.analysis.domains import Domain, values_of
+from tilewright.analysis.domains import Domain, inverse, nest_of, values_of
 from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING
+from tilewright.analysis.memory import Memory, own_loads, readers_of
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements
+from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements, stored_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
@@ -25,7 +26,7 @@ from tilewright.schedule.blocks.compute_at import compute_at, computed_after
 from tilewright.schedule.buffers.copies import compact
 from tilewright.schedule.buffers.layout import set_scope
 from tilewright.schedule.facts import dataflow
-from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, stored_buffers, writers_of
+from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, writers_of
 from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -44,15 +45,15 @@ def inline(function: Function, block: Block) -> Step:
         why = f"{block.name} adds up: its result is complete only at its end"
         raise Obstacle(block, why, fix=f'move it instead: compute_at("{block.name}", …)')
     alloc = dataflow.filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
-    buffer, nest = alloc.buffer, dataflow.nest_of(function, block)
+    buffer, nest = alloc.buffer, nest_of(function, block)
     dataflow.require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
     domain = dataflow.domain_in(nest, block)
     store, box = domain.store, domain.box
-    axes_at = dataflow.inverse(store.indices, box)
+    axes_at = inverse(store.indices, box)
     told = axes_at(store.indices)
     for untold in (axis for axis in box if axis not in told):
         raise Obstacle(block.body, f"no index of {buffer.name} says what {untold.name} is")
-    readers = dataflow.readers_of(function, buffer)
+    readers = readers_of(function.body, buffer)
     _require_readable(function, block, domain, readers)
     _require_lasting(function, block, nest, alloc, readers)
 
@@ -76,7 +77,7 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
             raise Obstacle(s, f"{buffer.name} is read before {block.name} stores it")
         if isinstance(s, Prefetch):
             raise Obstacle(s, f"{buffer.name} is prefetched here")
-        if any(i.lanes != 1 for load in dataflow.own_loads(s) if load.buffer is buffer for i in load.indices):
+        if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise Obstacle(s, "a vector is read at once", fix="inline before it is a vector")
     missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
     if missing is not None:
@@ -100,9 +101,7 @@ def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc,
         for late in (s for s in readers if s not in within):
             raise Obstacle(late, f"{block.name} is inside {dataflow.word_of(around)}, this is not")
     after = list(statements(holder))
-    dataflow.require_unchanged(
-        function, block, dataflow.Memory(function).loaded(block), after[after.index(block) + 1 :]
-    )
+    dataflow.require_unchanged(function, block, Memory(function.body).loaded(block), after[after.index(block) + 1 :])
 
 
 @primitive("cannot inline {block} into its producer")

@@ -15,9 +15,11 @@ import math
 from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.domains import filling_of
 from tilewright.analysis.elements import Touch, conditions_of, point, touches
 from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.known import Known, bound, exchanged, resolved
+from tilewright.analysis.memory import Memory
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
@@ -30,7 +32,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
-from tilewright.schedule.facts.dataflow import Memory, filling_of, word_of
+from tilewright.schedule.facts.dataflow import word_of
 from tilewright.schedule.find import allocation_of, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
@@ -268,7 +270,7 @@ def _seen(place: PlaceBeyond, store: Access, need: Polynomial, cond: Expr) -> st
     """Why somebody may read what is stored where the condition does not hold."""
     function, buffer = place.function, store.buffer
     alloc = allocation_of(function, buffer)
-    if alloc is None or not Memory(function).is_plain(buffer):
+    if alloc is None or not Memory(function.body).is_plain(buffer):
         return f"{buffer.name} has readers that are not known: a view, a call or the caller"
     names = list(zip(map(place.known.simplified, store.indices), point(len(store.indices)), strict=True))
     inner = place.loops[len(loops_around(function.body, alloc)) :]

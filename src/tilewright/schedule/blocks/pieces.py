@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from tilewright.analysis.accesses import accesses
-from tilewright.loops.edit import blocks, substitute_buffers
+from tilewright.analysis.memory import defined_in
+from tilewright.loops.edit import blocks, stored_buffers, substitute_buffers
 from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt, seq
-from tilewright.schedule.facts.dataflow import defined_in
-from tilewright.schedule.find import local_buffers, nests, stored_buffers
+from tilewright.schedule.find import local_buffers, nests
 from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import Scope
 

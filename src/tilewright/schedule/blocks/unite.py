@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from tilewright.analysis.domains import single_axis, values_of
+from tilewright.analysis.domains import inverse, nest_of, single_axis, values_of
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, bound
+from tilewright.analysis.memory import Memory, readers_of
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
@@ -23,7 +24,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.dataflow import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
+from tilewright.schedule.facts.dataflow import domain_in, require_unchanged
 from tilewright.schedule.find import primitive, writers_of
 from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.types.scopes import Scope
@@ -60,17 +61,17 @@ def unite(function: Function, buffer: Buffer) -> Step:
     writers = writers_of(function, buffer)
     if not writers:
         raise Obstacle(function.body, "no block stores to it")
-    if buffer.scope is Scope.ARGUMENT or not Memory(function).is_plain(buffer):
+    if buffer.scope is Scope.ARGUMENT or not Memory(function.body).is_plain(buffer):
         raise Obstacle(writers[0], f"{buffer.name} is seen from outside, or under another name")
     pieces = [_piece(function, b, buffer) for b in writers]
     parent = _parent(function, pieces, buffer)
     nests = {p.nest for p in pieces}
     places = [parent.body.index(nest) for nest in nests]
     between = [s for t in parent.body[min(places) : max(places)] if t not in nests for s in statements(t)]
-    for reader in (s for s in readers_of(function, buffer) if s in between):
+    for reader in (s for s in readers_of(function.body, buffer) if s in between):
         raise Obstacle(reader, f"{buffer.name} is read here, before all of it is stored")
     for p in pieces:
-        require_unchanged(function, p.block, Memory(function).loaded(p.nest), between)
+        require_unchanged(function, p.block, Memory(function.body).loaded(p.nest), between)
     name = ([p for p in pieces if not p.is_fill] or pieces)[-1].block.name
     base = next((p.value for p in pieces if p.is_fill), None)
     if base is None:

@@ -8,20 +8,22 @@ from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import known_in
-from tilewright.analysis.elements import Elements, contains, cover_all, elements, tightened, touches, united, unwritten
+from tilewright.analysis.elements import Elements, box_of, cover_all, elements, exactly, tightened, touches, unwritten
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, Known
+from tilewright.analysis.memory import Memory, defined_in, prefetches_of
+from tilewright.analysis.regions import whole
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
+from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loads_of, loops_around, replace, statements, substitute_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.buffers.local import allocation, copy_nest, placed, rebased
 from tilewright.schedule.facts import dataflow, iterations
-from tilewright.schedule.find import find_loop, nests, primitive, stored_buffers
+from tilewright.schedule.find import find_loop, nests, primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_name
 
 
@@ -38,23 +40,23 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
     """
     _require_touched(block, buffer)
     place = _top_level(function, block)
-    if buffer in dataflow.defined_in(place):
+    if buffer in defined_in(place):
         raise Obstacle(place, f"{buffer.name} lives inside the statement", "cache what it is computed from")
-    memory = dataflow.Memory(function)
-    for s, _ in memory.changes(statements(place), {memory.of(buffer)}):
+    memory = Memory(function.body)
+    for s, _ in memory.changes(edit.statements(place), {memory.of(buffer)}):
         raise Obstacle(s, f"it may write {buffer.name}: a copy made before the statement would be out of date")
     name = unique_name(function, f"{buffer.name}.cache")
     local = placed(Buffer(name, buffer.dtype, buffer.shape, buffer.scope), scope, block)
-    loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(dataflow.whole(buffer.shape), True)
+    loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(whole(buffer.shape), True)
     copy = copy_nest(name, loops, part, local, buffer, singles=True)
-    reading = replace(place, block, substitute_buffers(block, {buffer: local}))
+    reading = edit.replace(place, block, edit.substitute_buffers(block, {buffer: local}))
     evidence = f"nothing in the statement that holds {block.name} writes {buffer.name}"
     return rewritten(function, place, seq(Alloc(local), copy, reading), name, evidence)
 
 
 def _top_level(function: Function, block: Block) -> Stmt:
     """The top-level statement that holds a block."""
-    return next(s for s in nests(function) if block in statements(s))
+    return next(s for s in nests(function) if block in edit.statements(s))
 
 
 @primitive("cannot cache what block {block} writes")
@@ -69,7 +71,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
 
     Legal where the statement stores all elements of a box, and reads none before it stored it.
     """
-    outputs = stored_buffers(block) - dataflow.defined_in(block)
+    outputs = edit.stored_buffers(block) - defined_in(block)
     if len(outputs) != 1:
         why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
         raise Obstacle(block, why, fix="take a block with one output")
@@ -81,8 +83,8 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
     name = unique_name(function, f"{buffer.name}.write")
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
     copy = copy_nest(name, loops, stored, buffer, local)
-    made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
-    box = "all" if not stored.conditions and stored.ranges == dataflow.whole(buffer.shape) else str(stored)
+    made = seq(Alloc(local), edit.substitute_buffers(place, {buffer: local}), copy)
+    box = "all" if not stored.conditions and stored.ranges == whole(buffer.shape) else str(stored)
     evidence = f"the statement that holds {block.name} stores {box} of {buffer.name} before it reads it"
     return rewritten(function, place, made, name, evidence)
 
@@ -99,7 +101,7 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
         raise Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
     parts = [tightened(elements(t), NOTHING) for t in stores]
-    stored = _exactly(parts, NOTHING)
+    stored = exactly(parts, NOTHING)
     if stored is None:
         touch = next((t for t, part in zip(stores, parts, strict=True) if not part.exact), stores[0])
         shown = ", ".join(dict.fromkeys(map(str, parts)))
@@ -122,7 +124,7 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
                                   for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
     """
     _require_touched(loop, buffer)
-    around = [*loops_around(function.body, loop), loop]
+    around = [*edit.loops_around(function.body, loop), loop]
     _require_kept(function, around, buffer)
     touched, loaded, stored = _part(loop, buffer, around)
     name, shape = unique_name(function, f"{buffer.name}.local"), _shape(function, around, touched)
@@ -138,7 +140,7 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
 
     before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
     body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
-    made = function.replace(body=replace(function.body, loop, loop.replace(body=body)))
+    made = function.replace(body=edit.replace(function.body, loop, loop.replace(body=body)))
     for each in [each for each in around if each.kind in iterations.TOGETHER]:
         with refusing(made, f"cannot stage {buffer.name} in loop {loop.name}"):
             fix = f"take a loop further inside, or leave {each.name} serial"
@@ -168,7 +170,7 @@ def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, E
     found = touches(loop.body, source)
     parts = [tightened(elements(t), known, outer) for t in found]
     writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
-    touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), _exactly(writes, known)
+    touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), exactly(writes, known)
     begins = unwritten(found, around) is None and not (writes and exact is None)
     loaded = None if begins else _inside(touched, source, known)
     return touched, loaded, (exact or _inside(cover_all(writes, parts, known), source, known)) if writes else None
@@ -187,7 +189,7 @@ def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[E
     shape: list[Expr] = []
     for r in part.ranges:
         extent = iterations.greatest(r.extent, around)
-        if extent is None or variables_of(extent) - set(function.symbols) or loads_of(extent):
+        if extent is None or variables_of(extent) - set(function.symbols) or edit.loads_of(extent):
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
             raise Obstacle(around[-1], why, fix="take a loop further inside")
         shape.append(extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0))))
@@ -205,19 +207,13 @@ def _require_touched(root: Block | For, buffer: Buffer) -> None:
 def _dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
     """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
     names = [f"d{n}" for n in range(len(buffer.shape))]
-    for block in blocks(body):
+    for block in edit.blocks(body):
         places = (p.indices for p in preorder(block) if isinstance(p, Store | Load) and p.buffer is buffer)
         at = next(places, None)
         if at is not None:
             axes: dict[Expr, str] = {a.var: a.var.name.removeprefix("v") or a.var.name for a in block.axes}
             return [axes.get(index, name) for index, name in zip(at, names, strict=True)]
     return names
-
-
-def _exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
-    """The elements that stores write together, where that is known: all those of a box under some conditions."""
-    candidates = [*united(parts), *(p for p in parts if p.exact)]
-    return next((c for c in candidates if all(contains(c, part, known) for part in parts)), None)
 
 
 @primitive("cannot compact {buffer}")
@@ -235,19 +231,19 @@ def compact(function: Function, buffer: Buffer) -> Step:
     alloc = allocation(function, buffer)
     loop = _innermost(function, alloc)
     _require_fresh(function, loop, buffer)
-    box = _box(loop, buffer, {each.var for each in (*loops_around(function.body, loop), loop)})
-    small = buffer if box == dataflow.whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
+    box = _box(loop, buffer, {each.var for each in (*edit.loops_around(function.body, loop), loop)})
+    small = buffer if box == whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
     body = seq(alloc.replace(buffer=small), rebased(loop.body, buffer, small, box))
-    changed = replace(function.body, loop, loop.replace(body=body))
+    changed = edit.replace(function.body, loop, loop.replace(body=body))
     shape, parts = (", ".join(map(str, each)) for each in (small.shape, box))
     alone = f"an iteration of {loop.name} touches {buffer.name}[{parts}] alone: [{shape}]"
     before = f"what an iteration of {loop.name} reads of {buffer.name} it stored before"
-    return Step(function.replace(body=replace(changed, alloc, Seq(()))), None, (alone, before))
+    return Step(function.replace(body=edit.replace(changed, alloc, Seq(()))), None, (alone, before))
 
 
 def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
     """An iteration of the loop reads from the buffer only what it stored there before."""
-    name, outside = loop.name, [*loops_around(function.body, loop), loop]
+    name, outside = loop.name, [*edit.loops_around(function.body, loop), loop]
     found = touches(loop.body, buffer)
     missing = unwritten(found, outside)
     if missing is not None:
@@ -264,11 +260,11 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
 def _innermost(function: Function, alloc: Alloc) -> For:
     """The innermost loop around all accesses of a buffer that is not around its allocation. Loops whose iterations are
     lanes have no memory of their own."""
-    buffer, name, outer = alloc.buffer, alloc.buffer.name, loops_around(function.body, alloc)
+    buffer, name, outer = alloc.buffer, alloc.buffer.name, edit.loops_around(function.body, alloc)
     around = [a.loops for a in accesses(function.body) if a.buffer is buffer]
     if not around:
         raise Obstacle(alloc, f"nothing reads or stores {name}")
-    around += [tuple(loops_around(function.body, s)) for s in dataflow.prefetches_of(function.body, buffer)]
+    around += [tuple(edit.loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
     found = list(takewhile(lambda loop: loop.kind not in iterations.LANES, shared))
     if not found:
@@ -286,6 +282,6 @@ def _box(loop: For, buffer: Buffer, moving: set[Var]) -> tuple[Range, ...]:
             return False
         return mentions(found.begin, moving) or NOTHING.within(found, full)
 
-    full = dataflow.whole(buffer.shape)
-    box = dataflow.box_of(loop.body, buffer) or ()
+    full = whole(buffer.shape)
+    box = box_of(loop.body, buffer) or ()
     return tuple(r if is_part(r, all_of) else all_of for r, all_of in zip(box, full, strict=True))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements, point
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import compared, resolved
 from tilewright.core.walk import substitute
-from tilewright.expr.build import conjunction
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
@@ -21,7 +21,7 @@ from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Functio
 from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.facts.dataflow import require_plain
 from tilewright.schedule.find import allocation_of
-from tilewright.schedule.nests import over_box
+from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -82,15 +82,14 @@ def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> 
 def box_nest(
     name: str, loops: Sequence[Var], part: Elements, store: Callable[[tuple[Expr, ...]], Stmt], *, singles: bool = False
 ) -> Stmt:
-    """A block that runs store(indices) for each of some elements, in a serial loop for each dimension: for dimensions
-    of one element, too, where `singles` have loops."""
-    axes = tuple(Axis(Var("v" + var.name), AxisKind.SPATIAL, var) for var in loops)
-    points = tuple(a.var for a in axes)
+    """A block that runs store(indices) for each of some elements, in a serial loop for each dimension, called like one
+    of `loops`: for dimensions of one element, too, where `singles` have loops."""
+    points = tuple(Var("v" + var.name) for var in loops)
+    axes = tuple(Axis(var, AxisKind.SPATIAL, var) for var in points)
     values = dict(zip(point(len(points)), points, strict=True))
-    where = conjunction([substitute(compared(polynomial(c)), values) for c in part.conditions])
-    block = Block(name, axes, store(points), None, where)
-    box, names = dict(zip(points, part.ranges, strict=True)), dict(zip(points, loops, strict=True))
-    return over_box(block, box, names, singles=singles)
+    conditions = tuple(substitute(compared(polynomial(c)), values) for c in part.conditions)
+    box = dict(zip(points, part.ranges, strict=True))
+    return nest_over(Domain(Block(name, axes, store(points)), box, (), conditions), {}, singles=singles)
 
 
 def copy_nest(

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
+from tilewright.analysis.memory import Memory
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.decompose import decompose_block, summed_loops
 from tilewright.loops.edit import blocks, loops_around, path_to, replace, statements, substitute_expressions
 from tilewright.loops.instructions import Mismatch, Tile, match
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.report.quantities import counted
-from tilewright.schedule.facts.dataflow import Memory
 from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
@@ -151,7 +151,7 @@ def tensorize(function: Function, loop: For, instruction: str) -> Step:
         tiles = match(loop, row, around).tiles
     except Mismatch as wrong:
         raise _does_not_fit(loop, around, row, wrong) from None
-    memory, own = Memory(function), tiles[row.accumulator.name].buffer
+    memory, own = Memory(function.body), tiles[row.accumulator.name].buffer
     for other in [t.buffer for name, t in tiles.items() if name != row.accumulator.name]:
         if memory.of(other) is memory.of(own):
             raise Obstacle(loop, f"{other.name} and {own.name} are views of the same memory", "copy one of them first")

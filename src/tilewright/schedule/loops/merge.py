@@ -15,10 +15,17 @@ from tilewright.analysis.dependences import meeting
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
-from tilewright.loops.edit import allocations, loaded_buffers, statements, substitute_buffers, substitute_expressions
+from tilewright.loops.edit import (
+    allocations,
+    loaded_buffers,
+    statements,
+    stored_buffers,
+    substitute_buffers,
+    substitute_expressions,
+)
 from tilewright.loops.nodes import Alloc, Block, For, Function, LoopKind, Seq, Stmt, seq
 from tilewright.schedule.facts.iterations import LANES, ORDERED, require_independent
-from tilewright.schedule.find import nests, primitive, stored_buffers
+from tilewright.schedule.find import nests, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
 BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.Enlarge | nodes.CallFunction | nodes.Publish | nodes.Prefetch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tilewright.analysis.accesses import mentions
-from tilewright.analysis.elements import elements, touches
+from tilewright.analysis.elements import box_of, elements, touches
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, span
 from tilewright.core.walk import substitute
@@ -15,7 +15,6 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
-from tilewright.schedule.facts.dataflow import box_of
 from tilewright.schedule.facts.iterations import greatest
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten

@@ -18,10 +18,19 @@ from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
+from tilewright.loops.edit import (
+    blocks,
+    fresh_copy,
+    loads,
+    loads_of,
+    loops_around,
+    perfect_nest,
+    statements,
+    substitute_expressions,
+)
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.schedule.facts import iterations
-from tilewright.schedule.find import perfect_nest, primitive
+from tilewright.schedule.find import primitive
 from tilewright.schedule.nests import nested, settle
 from tilewright.schedule.step import Obstacle, Step, fresh_blocks, rewritten
 

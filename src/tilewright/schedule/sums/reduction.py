@@ -11,18 +11,30 @@ from typing import cast
 
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.dependences import carried
-from tilewright.analysis.domains import Domain
+from tilewright.analysis.domains import Domain, nest_of
 from tilewright.analysis.iterations import Summed, accumulation
+from tilewright.analysis.memory import Memory, defined_in
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Add, Expr, Mul, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import decompose, decompose_block, init_nest, spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, loops_inside, path_to, replace
+from tilewright.loops.edit import (
+    blocks,
+    fresh_copy,
+    loads,
+    loads_of,
+    loops_around,
+    loops_inside,
+    path_to,
+    perfect_nest,
+    replace,
+    stored_buffers,
+)
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.loops.sums import names_in
 from tilewright.schedule.facts import dataflow
-from tilewright.schedule.find import perfect_nest, primitive, stored_buffers
+from tilewright.schedule.find import primitive
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, rewritten, unique_name
@@ -98,7 +110,7 @@ def _require_place(block: Block, around: Sequence[For], inner: Sequence[For]) ->
 def _require_visible(block: Block, target: For, nest: Stmt) -> None:
     """Requires that all that the nest of the init uses is known before the loop."""
     dataflow.require_reached(path_to(target, block)[:-1], f"block {block.name}")
-    hidden = dataflow.defined_in(target) - dataflow.defined_in(nest)
+    hidden = defined_in(target) - defined_in(nest)
     for missing in (name for name in names_in(nest) if name in hidden):
         raise Obstacle(block, f"the init of {block.name} needs {missing.name}, which is not known before {target.name}")
 
@@ -111,7 +123,7 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
         dataflow.require_plain(function, buffer, target)
     between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
-    memory, path = dataflow.Memory(function), pairwise(path_to(target, place))
+    memory, path = Memory(function.body), pairwise(path_to(target, place))
     for s in (s for a, b in path if isinstance(a, Seq) for s in a.body[: a.body.index(b)]):
         for met in sorted(b.name for b in memory.met(s, memory.loaded(block.init), memory.stored(block.init))):
             raise Obstacle(s, f"{met} is touched inside {target.name} before the init runs")
@@ -138,7 +150,7 @@ def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> St
                                                               init: y[] = 0
                                                               y[] += y.partial[vki2]
     """
-    nest = dataflow.nest_of(function, block)
+    nest = nest_of(function, block)
     _require_reduce(function, nest, block, loop)
     domain = dataflow.alone_in(function, nest, block)
     total = _accumulation(block)
@@ -244,7 +256,7 @@ class _Parts:
         left = {loop.var for loop in domain.reduce} - {self.loop.var}
         kept = [substitute(c, {self.loop.var: simplify(begin + turn.var)}) for c in told if not mentions(c, left)]
         again = self.loop.serial().replace(var=var, begin=const(0), end=self.loop.extent, body=made)
-        return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}, ()))
+        return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}))
 
 
 def _accumulation(block: Block) -> Summed:
