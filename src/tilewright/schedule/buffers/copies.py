@@ -20,8 +20,8 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
+from tilewright.schedule import facts
 from tilewright.schedule.buffers.local import allocation, copy_nest, placed, rebased
-from tilewright.schedule.facts import dataflow, iterations
 from tilewright.schedule.find import find_loop, nests, primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_name
 
@@ -77,7 +77,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
     (buffer,), place = outputs, _top_level(function, block)
     local = placed(buffer.replace(name=unique_name(function, f"{buffer.name}.acc")), scope, block)
     if scope == "register":
-        dataflow.require_no_prefetch(place, buffer, 'take scope="stack"')
+        facts.require_no_prefetch(place, buffer, 'take scope="stack"')
     stored = _stored(function, place, buffer)
     name = unique_name(function, f"{buffer.name}.write")
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
@@ -91,7 +91,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
 def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     """The elements that a top-level statement stores: it refuses where they are not all those of a box under some
     conditions, or where the statement reads of the buffer before it stored that."""
-    dataflow.require_plain(function, buffer, place)
+    facts.require_plain(function, buffer, place)
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
@@ -140,10 +140,10 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
     before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
     body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
     made = function.replace(body=edit.replace(function.body, loop, loop.replace(body=body)))
-    for each in [each for each in around if each.kind in iterations.TOGETHER]:
+    for each in [each for each in around if each.kind in facts.TOGETHER]:
         with refusing(made, f"cannot stage {buffer.name} in loop {loop.name}"):
             fix = f"take a loop further inside, or leave {each.name} serial"
-            iterations.require_independent(made, find_loop(made, each.var), fix)
+            facts.require_independent(made, find_loop(made, each.var), fix)
     evidence = [f"an iteration of {loop.name} touches {buffer.name}{touched} alone"]
     if stored is not None and loaded is None:
         evidence.append(f"what an iteration of {loop.name} reads of {buffer.name} it stored before")
@@ -154,13 +154,13 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
     """Refuses if the memory is accessed otherwise than by loads and stores of elements, or if a copy would not live as
     long as its contents."""
     loop = around[-1]
-    dataflow.require_plain(function, source, loop)
-    for lanes in (each for each in around if each.kind in iterations.LANES):
+    facts.require_plain(function, source, loop)
+    for lanes in (each for each in around if each.kind in facts.LANES):
         why = f"{lanes.name} runs as {lanes.kind.value}: a local buffer inside has no place"
         raise Obstacle(loop, why, fix=f"take a loop outside {lanes.name}")
-    dataflow.require_no_prefetch(loop.body, source, "stage first")
-    dataflow.require_elements(loop.body, source)
-    iterations.require_begun_inside(loop, [t.init_of for t in touches(loop.body, source)], around)
+    facts.require_no_prefetch(loop.body, source, "stage first")
+    facts.require_elements(loop.body, source)
+    facts.require_begun_inside(loop, [t.init_of for t in touches(loop.body, source)], around)
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -243,7 +243,7 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
         raise Obstacle(missing.access.statement, why)
-    for block, again in iterations.begun_outside([t.init_of for t in found if t.access.is_store], outside):
+    for block, again in facts.begun_outside([t.init_of for t in found if t.access.is_store], outside):
         why = f"{block.name} goes on adding up in the next iteration of {again.name}"
         raise Obstacle(again, why, fix=f"move {again.name} inside {name}")
 
@@ -257,7 +257,7 @@ def _innermost(function: Function, alloc: Alloc) -> For:
         raise Obstacle(alloc, f"nothing reads or stores {name}")
     around += [tuple(edit.loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
-    found = list(takewhile(lambda loop: loop.kind not in iterations.LANES, shared))
+    found = list(takewhile(lambda loop: loop.kind not in facts.LANES, shared))
     if not found:
         fix = "bring them together first: compute_at, or reverse_compute_at"
         raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix)
