@@ -36,7 +36,7 @@ def plan_text(plan: PlanReport) -> str:
     ]
     made = {row.kernels: row for row in plan.parts if row.points}
     if made:
-        names = list(dict.fromkeys(name for row in made.values() for name in row.alternatives))
+        names = list(dict.fromkeys(name for row in made.values() for name, _ in row.alternatives))
         decided = [_decision(row, names) for row in made.values()]
         columns = ("points", "priced", "selected", *names, "kernels")
         lines += ["", table(columns, decided, NUMBERS | frozenset(names), ("points", *reversed(names), "priced"))]
@@ -44,7 +44,8 @@ def plan_text(plan: PlanReport) -> str:
 
 
 def _decision(row: PartRow, names: list[str]) -> tuple[str, ...]:
-    cells = [_price(row.alternatives[name]) if name in row.alternatives else "" for name in names]
+    prices = dict(row.alternatives)
+    cells = [_price(prices[name]) if name in prices else "" for name in names]
     return str(row.points), str(row.priced), duration(row.seconds), *cells, " + ".join(row.kernels)
 
 

@@ -72,9 +72,8 @@ def _choice(choice: PartRow) -> Iterator[str]:
     points = counted(choice.points, "value") + " to store or to compute where it is read"
     yield f"  kernels decided together: {', '.join(choice.kernels)}"
     yield f"  {points}, {counted(choice.priced, 'plan')} priced"
-    prices = {"selected": choice.seconds, **choice.alternatives}
-    width = max(map(len, prices))
-    for name, seconds in prices.items():
+    width = max(len(name) for name, _ in (*choice.alternatives, ("selected", 0.0)))
+    for name, seconds in (("selected", choice.seconds), *choice.alternatives):
         yield f"  {name:<{width}}  {'no template takes a kernel of it' if math.isinf(seconds) else duration(seconds)}"
 
 

@@ -173,7 +173,7 @@ class Inside:
         if part is None or not part.points:
             return []
         others = ", ".join(name for name in part.kernels if name != kernel)
-        prices = ", ".join(f"{name} {_microseconds(seconds)}" for name, seconds in part.alternatives.items())
+        prices = ", ".join(f"{name} {_microseconds(seconds)}" for name, seconds in part.alternatives)
         alone = f"with {others}" if others else "alone"
         return [f"planned {alone}, expected to take {_microseconds(part.seconds)} ({prices})"]
 

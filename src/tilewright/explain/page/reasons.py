@@ -37,7 +37,7 @@ def price(answer: KernelAnswer) -> list[Markup]:
 
 def alternatives(name: str, choice: PartRow | None) -> list[Markup]:
     """What else was priced when the plan put the operators together."""
-    if choice is None or len(set(choice.alternatives.values())) < 2:
+    if choice is None or len({seconds for _, seconds in choice.alternatives}) < 2:
         return []
     rows = [
         (
@@ -46,13 +46,13 @@ def alternatives(name: str, choice: PartRow | None) -> list[Markup]:
             "no template" if math.isinf(seconds) else duration(seconds),
             "strong" if seconds == choice.seconds else "plain",
         )
-        for plan, seconds in choice.alternatives.items()
+        for plan, seconds in choice.alternatives
     ]
     others = [kernel for kernel in dict.fromkeys(choice.kernels) if kernel != name]
     together = f" together with {', '.join(others)}" if others else ""
     points = f", {counted(choice.points, 'value')} to store or not" if choice.points else ""
     said = f"{counted(choice.priced, 'plan')} priced{together}{points}."
-    names = [(plan, PLANS[plan]) for plan in choice.alternatives if plan in PLANS]
+    names = [(plan, PLANS[plan]) for plan, _ in choice.alternatives if plan in PLANS]
     meant = element("dl", *(element("div", element("dt", plan), element("dd", means)) for plan, means in names))
     more = element("details", element("summary", "what these plans are"), meant)
     return [element("h3", "Alternatives"), bars(rows), element("p", said, class_="note"), more]

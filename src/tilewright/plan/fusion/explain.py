@@ -21,7 +21,7 @@ from tilewright.graph.symbolic import Call
 from tilewright.loops.nodes import Function
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernel
-from tilewright.plan.fusion.planner import Part, Plan, Selection
+from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.price.kernels import CostModel
 from tilewright.store import Json
 from tilewright.target import Target
@@ -40,20 +40,27 @@ class KernelRow(Kernel):
 
 
 @dataclass(frozen=True, slots=True)
-class PartRow(Selection):
-    """What was selected for kernels that were decided together, which are given by the names of their functions."""
+class PartRow:
+    """Kernels that were decided together: the number of interesting points, the number of assignments priced, the
+    seconds of the selected plan and of each alternative by name. An alternative is infinite if one of its kernels fits
+    no template."""
 
-    kernels: tuple[str, ...] = field(kw_only=True)
+    kernels: tuple[str, ...]
+    points: int
+    priced: int
+    seconds: float
+    alternatives: tuple[tuple[str, float], ...]
 
     @staticmethod
     def of(part: Part, callees: Mapping[Value, str]) -> PartRow:
         """The row of a partition, with the names of the functions that make values."""
-        made, names = part.selection, tuple(callees[k.outputs[0]] for k in part.kernels)
-        return PartRow(made.cut, made.seconds, made.alternatives, made.priced, made.points, kernels=names)
+        names, made = tuple(callees[k.outputs[0]] for k in part.kernels), part.selection
+        points = len(part.partition.points)
+        return PartRow(names, points, made.priced, made.seconds, tuple(made.alternatives.items()))
 
     def record(self) -> dict[str, Json]:
         """The row as JSON; an infinite price is null."""
-        prices: dict[str, Json] = {name: None if math.isinf(s) else s for name, s in self.alternatives.items()}
+        prices: dict[str, Json] = {name: None if math.isinf(price) else price for name, price in self.alternatives}
         counts: dict[str, Json] = {"points": self.points, "priced": self.priced}
         return {"kernels": list(self.kernels), **counts, "selected_s": self.seconds, "alternatives_s": prices}
 

@@ -38,14 +38,13 @@ ATTENTION, WHOLE, PIECES = "attention", "whole", "by templates"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected assignment, its seconds, the seconds of each alternative by name, how many assignments were priced,
-    and of how many interesting points. An alternative is infinite if one of its kernels fits no template."""
+    """The selected assignment, its seconds, the seconds of each alternative by name, and how many assignments were
+    priced."""
 
     cut: Cut
     seconds: float
     alternatives: Mapping[str, float]
     priced: int
-    points: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +183,7 @@ def select(kernels: Kernels) -> Selection:
             search.offer(ENUMERATED, search.scan())
     if kernels.may_combine:
         search.alternatives[APART] = kernels.seconds(search.best, combined=False)
-    return Selection(search.best, search.least, search.alternatives, search.priced, len(points))
+    return Selection(search.best, search.least, search.alternatives, search.priced)
 
 
 class _Search:
