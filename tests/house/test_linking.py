@@ -201,7 +201,7 @@ def test_damaged_objects_are_refused_or_harmless(target: str) -> None:
 
 
 def test_damaged_images_are_refused_or_harmless(image: Image) -> None:
-    small = Image(image.machine, image.code, bytes(64), 8, image.exports, {"memset": 8})
+    small = Image(image.machine, image.code, bytes(64), 8, image.exports, {"memset": 8}, {"memset": 16})
     whole, refused, choose = small.encode(), 0, random.Random(1)
     for end in range(len(whole)):
         with pytest.raises(Damaged):
@@ -213,6 +213,7 @@ def test_damaged_images_are_refused_or_harmless(image: Image) -> None:
             made = decode(damaged)
             assert all(0 <= place < len(made.code) for place in made.exports.values())
             assert all(0 <= place <= len(made.constants) - 8 for place in made.imports.values())
+            assert all(0 <= place <= len(made.code) - 8 for place in made.stubs.values())
         except Damaged:
             refused += 1
     assert refused > 200
@@ -223,10 +224,15 @@ def test_damaged_images_are_refused_or_harmless(image: Image) -> None:
     [
         {"exports": {"main": -1}},
         {"exports": {"main": 1 << 20}},
-        {"imports": {"f": 4}},
-        {"imports": {"f": 1 << 20}},
-        {"imports": {"f": -8}},
-        {"imports": {"f": 8, "g": 8}},
+        {"imports": {"f": 4}, "stubs": {"f": 0}},
+        {"imports": {"f": 1 << 20}, "stubs": {"f": 0}},
+        {"imports": {"f": -8}, "stubs": {"f": 0}},
+        {"imports": {"f": 8, "g": 8}, "stubs": {"f": 0, "g": 16}},
+        {"imports": {"f": 8}, "stubs": {}},
+        {"imports": {"f": 8}, "stubs": {"f": 3}},
+        {"imports": {"f": 8}, "stubs": {"f": 96}},
+        {"imports": {"f": 8}, "stubs": {"f": -16}},
+        {"imports": {"f": 8, "g": 16}, "stubs": {"f": 16, "g": 16}},
         {"room": -1},
         {"room": 1 << 40},
         {"machine": 3},
@@ -234,6 +240,7 @@ def test_damaged_images_are_refused_or_harmless(image: Image) -> None:
 )
 def test_places_outside_are_refused(image: Image, change: dict[str, object]) -> None:
     fields: dict[str, object] = {"machine": image.machine, "room": 0, "exports": {"main": 0}, "imports": {}}
+    fields["stubs"] = {}
     made = Image(code=image.code[:100], constants=bytes(64), **{**fields, **change})  # type: ignore[arg-type]
     with pytest.raises(Damaged, match="no machine code"):
         decode(made.encode())

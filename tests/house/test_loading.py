@@ -108,7 +108,7 @@ def test_a_function_that_is_nowhere_is_named(image: Image) -> None:
 
 def test_code_of_another_architecture_is_not_loaded(image: Image) -> None:
     other = AARCH64 if image.machine == X86_64 else X86_64
-    strange = Image(other, image.code, image.constants, 0, image.exports, image.imports)
+    strange = Image(other, image.code, image.constants, 0, image.exports, image.imports, image.stubs)
     with pytest.raises(InternalError, match="another architecture"):
         LoadedImage(strange, {})
 

@@ -424,7 +424,7 @@ class Host:
     cores = CORES
 
 pool.current_host = lambda: Host
-Team = ctypes.c_int64 * 4
+Team = ctypes.c_int64 * 5
 Share = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 functions = pool.pool_functions()
 Loop = ctypes.CFUNCTYPE(None, Share, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.POINTER(ctypes.c_int64))

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
 
-VERSION = 5
+VERSION = 6
 """The version of the contract: raised whenever object code or the runtime expects something else of the other."""
 
 ENTRY = "tilewright_entry"
 """The entry point's symbol; README.md has its signature."""
 
-CALL = ("arguments", "constants", "symbols", "arena", "arena_bytes", "fault", "threads", "profile", "flushes")
+CALL = ("arguments", "constants", "symbols", "arena", "arena_bytes", "fault", "threads", "profile", "flushes", "others")
 """What the entry point is given, in words of a record, as it has the address of: arrays of pointers, of pointers and of
-sizes, scratch memory and its bytes, the fault record, how many threads, the record of a profile or 0, and whether
-subnormal numbers are taken for zero. Python takes ten times as long to hand over nine words as one."""
+sizes, scratch memory and its bytes, the fault record, how many threads, the record of a profile or 0, whether
+subnormal numbers are taken for zero, and the record of the caller's own threads (pool_others.py) or 0. Python takes ten
+times as long to hand over ten words as one."""
 
 PARALLEL = "tilewright_parallel"
 LEAVE = "tilewright_leave"

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.codegen.elf import ObjectFile, Section, Symbol, read_object
-from tilewright.codegen.image import SLOT, Image, round_up
-from tilewright.codegen.relocations import STUBS, Kind, find_kind, make_stub, relocate
+from tilewright.codegen.image import SLOT, STUBS, Image, round_up
+from tilewright.codegen.relocations import Kind, find_kind, make_stub, relocate
 from tilewright.report.errors import InternalError
 from tilewright.target import Target
 from tilewright.target.machine import is_elf
@@ -96,7 +96,8 @@ class _Link:
                 target = self._address(n, file.symbols[relocation.symbol], kind) + relocation.addend
                 relocate(part.content, at, kind, target, self._base(part) + at)
         code, constants = bytes(self._code.content), bytes(self._constants.content)
-        return Image(self._machine, code, constants, self._data.room, self._exports(exports), dict(self._slots))
+        names = self._exports(exports), dict(self._slots), dict(self._stubs)
+        return Image(self._machine, code, constants, self._data.room, *names)
 
     def _missing(self) -> set[str]:
         """The names that are used and nowhere defined."""

@@ -192,6 +192,8 @@ def _call_in(forks: bool, control: Control | None) -> str:
         "  store i64 %threads, ptr %team, align 8",
         "  %asked = getelementptr i64, ptr %team, i64 3",
         "  store ptr %profile, ptr %asked, align 8",
+        "  %threads_of = getelementptr i64, ptr %team, i64 4",
+        "  store ptr %others, ptr %threads_of, align 8",
         *_flush(control),
         f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
         "i64 %arena_bytes, ptr %fault, ptr %team, ptr %profile)",

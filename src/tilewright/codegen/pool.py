@@ -13,11 +13,11 @@ the workers; whoever finds them taken (another thread, or a share that forks aga
 everybody while as many calls are under way as there are cores: a worker would take the core from another caller. With
 fewer callers, but several, a loop gets as many workers as there are cores without one.
 
-A team is { i64 threads, i64 forked, i64 grains, ptr profile }: one call of a program; `forked` is 0 before its first
-loop worth sharing, 1 behind it, and 2 once a loop had workers. While a call that had workers is under way, they wait
-for its next loop awake, unless callers need all cores; when it has left, a little longer, for the next call; then they
-sleep on a condition variable. Waking one costs its caller a system call, so a call does it when its loops have come to
-WAKE grains of work, or at a loop whose grain is 1: the time of its iterations is not known.
+A team is { i64 threads, i64 forked, i64 grains, ptr profile, ptr others }: one call of a program; `forked` is 0 before
+its first loop worth sharing, 1 behind it, and 2 once a loop had workers. While a call that had workers is under way,
+they wait for its next loop awake, unless callers need all cores; when it has left, a little longer, for the next call;
+then they sleep on a condition variable. Waking one costs its caller a system call, so a call does it when its loops
+have come to WAKE grains of work, or at a loop whose grain is 1: the time of its iterations is not known.
 
 A worker has a slot with what it shares with callers:
 
@@ -30,7 +30,9 @@ A worker computes as the caller does: a job has the control word of its caller's
 and the worker makes it its own before its part. Threads inherit that of the one that starts them, so it is put each
 time.
 
-Where the team has a record for a profile, each thread notes the time of its part in a loop there (profile.py).
+Where the team has a record of others, the caller's own threads, these run its loops and the pool has no part in it
+(pool_others.py). Where it has a record for a profile, each thread notes the time of its part in a loop there
+(profile.py).
 
 pthread objects are initialised by their own functions in buffers that are larger than any system's. Workers block all
 signals but those of faults, so that Ctrl-C reaches Python's main thread.
@@ -39,6 +41,7 @@ signals but those of faults, so that Ctrl-C reaches Python's main thread.
 from __future__ import annotations
 
 from tilewright.codegen.abi import LEAVE, PARALLEL, RESET, STOP
+from tilewright.codegen.pool_others import OTHERS
 from tilewright.codegen.pool_parts import PARTS
 from tilewright.codegen.pool_text import CALLER, GLOBALS, LIFE, WORKER
 from tilewright.codegen.profile import notes_text
@@ -72,7 +75,7 @@ WAKE = 50
 PIECES = 1 << 20
 """The most pieces that a loop is cut into."""
 
-TEAM = "{ i64, i64, i64, ptr }"
+TEAM = "{ i64, i64, i64, ptr, ptr }"
 
 _CONTROL = "getelementptr (%job, ptr @job, i64 0, i32 7)"
 
@@ -103,8 +106,14 @@ def pool_text(triple: str, data_layout: str) -> str:
     }
     control = control_of(triple)
     values |= {"TAKE": "\n".join(take(control, _CONTROL, "%taken")), "PUT": "\n".join(put(control, _CONTROL, "%put"))}
+    values |= {
+        "TAKE_OWN": "\n".join(take(control, "%own", "%before")),
+        "PUT_OWN": "\n".join(put(control, "%own", "%back")),
+    }
+    values["TAKE_WORK"] = "\n".join(take(control, "%word", "%taken"))
+    values["PUT_WORK"] = "\n".join(put(control, "%word", "%put"))
     declared = "\n".join(["", *(control.declarations if control is not None else ())])
-    text = GLOBALS + declaration + declared + notes_text(triple) + WORKER + PARTS + CALLER + LIFE
+    text = GLOBALS + declaration + declared + notes_text(triple) + WORKER + PARTS + OTHERS + CALLER + LIFE
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return head + text

@@ -182,6 +182,14 @@ entry:
   %worth = and i1 %some, %known
   br i1 %worth, label %consider, label %alone
 consider:
+  %others.at = getelementptr i64, ptr %team, i64 4
+  %theirs = load ptr, ptr %others.at
+  %own_threads = icmp eq ptr %theirs, null
+  br i1 %own_threads, label %count_in, label %handed
+handed:
+  call void @hand_out(ptr %theirs, ptr %share, ptr %env, i64 %begin, i64 %count, i64 %grain, ptr %team)
+  ret void
+count_in:
   %flag = getelementptr i64, ptr %team, i64 1
   %forked = load i64, ptr %flag
   %first = icmp eq i64 %forked, 0

@@ -113,10 +113,6 @@ def relocate(part: bytearray, offset: int, kind: Kind, target: int, place: int) 
     part[offset:end] = value.to_bytes(kind.bytes, "little")
 
 
-STUBS: Final = {X86_64: 8, AARCH64: 16}
-"""Bytes of a stub, which jumps to the address that a slot holds."""
-
-
 def make_stub(machine: int, place: int, slot: int) -> bytes:
     """The stub at the address `place` for the slot at `slot`."""
     if machine == X86_64:  # jmp [rip + …]
@@ -127,3 +123,26 @@ def make_stub(machine: int, place: int, slot: int) -> bytes:
     relocate(stub, 0, KINDS[AARCH64, 275], slot, place)
     relocate(stub, 4, KINDS[AARCH64, 286], slot, place + 4)
     return bytes(stub)
+
+
+def make_jump(machine: int, place: int, target: int) -> bytes:
+    """What may stand in place of a stub at `place` where the function is at a known distance: a jump to `target`."""
+    if machine == X86_64:  # jmp …
+        jump = bytearray(b"\xe9\0\0\0\0\xcc\xcc\xcc")
+        relocate(jump, 1, KINDS[X86_64, 4], target - 4, place + 1)
+        return bytes(jump)
+    jump = bytearray.fromhex("00000014 1f2003d5 1f2003d5 1f2003d5")  # b …; nop; nop; nop
+    relocate(jump, 0, KINDS[AARCH64, 282], target, place)
+    return bytes(jump)
+
+
+def make_address(machine: int, place: int, target: int) -> bytes:
+    """What may stand in place of a stub at `place`: a function without parameters that returns the address `target`."""
+    if machine == X86_64:  # lea rax, [rip + …]; ret
+        address = bytearray(b"\x48\x8d\x05\0\0\0\0\xc3")
+        relocate(address, 3, KINDS[X86_64, 2], target - 4, place + 3)
+        return bytes(address)
+    address = bytearray.fromhex("00000090 00000091 c0035fd6 1f2003d5")  # adrp x0; add x0, x0, …; ret; nop
+    relocate(address, 0, KINDS[AARCH64, 275], target, place)
+    relocate(address, 4, KINDS[AARCH64, 277], target, place + 4)
+    return bytes(address)

@@ -264,6 +264,19 @@ class Executable:
         it or, on any failure, nothing. Raises UserError where no file can be written."""
         write_programs(path, [self.program])
 
+    def save_library(
+        self, path: str | os.PathLike[str], *, header: str | os.PathLike[str] | None = None, name: str = "model"
+    ) -> None:
+        """Writes the program as a shared library, and its C header where one is asked for: weights inside, without a
+        linker, for programs that have no Python. The names of its functions begin with `name`.
+
+        Raises UserError where no file can be written, for a name that is none in C, and for a program that no library
+        can hold.
+        """
+        from tilewright.runtime.library.write import write_library  # brings LLVM along
+
+        write_library(path, self.program, header, name)
+
     @cached_property
     def _inside(self) -> Inside:
         """The stages and kernels, made when they are first asked for."""

@@ -1,0 +1,1 @@
+"""Images become one file for the system's own loader and linker."""

@@ -1,0 +1,255 @@
+"""Libraries for programs without Python: what is in the file, and what programs in C get from it."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import tilewright as tw
+from libraries import (
+    EXAMPLES,
+    LOAD,
+    PROGRAMS,
+    RELRO,
+    STACK,
+    STRICT,
+    Elf,
+    compile_c,
+    digits,
+    linux,
+    needs_cc,
+    run_program,
+    same_bits,
+)
+from tilewright.codegen.library.dynamic import hash_of
+from tilewright.report.errors import RuntimeFault, UserError
+from tilewright.runtime.library import load
+from tilewright.target import native
+
+pytestmark = linux
+
+
+def pick(**given: Any) -> tw.Executable:
+    """Rows of exp(x) by indices, which are checked in the call."""
+    nodes = [helper.make_node("Exp", ["x"], ["h"]), helper.make_node("Gather", ["h", "i"], ["y"], name="pick")]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4]),
+        helper.make_tensor_value_info("i", TensorProto.INT64, ["k"]),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return tw.compile(model, **given)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("libraries")
+
+
+@pytest.fixture(scope="module")
+def made(folder: Path) -> Elf:
+    digits().save_library(folder / "libdigits.so", header=folder / "digits.h", name="digits")
+    return Elf(folder / "libdigits.so")
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_and_executed(made: Elf) -> None:
+    loads = made.loads()
+    assert all(s.letters in ("R", "RX", "RW") for s in loads)
+    assert [s.letters for s in made.segments if s.kind == STACK] == ["RW"]
+    assert [s.address for s in loads] == sorted(s.address for s in loads)
+    for before, after in itertools.pairwise(loads):
+        assert before.address + before.size <= after.address // after.alignment * after.alignment
+    assert all((s.offset - s.address) % s.alignment == 0 for s in loads)
+
+
+def test_all_that_is_relocated_is_sealed(made: Elf) -> None:
+    (sealed,) = (s for s in made.segments if s.kind == RELRO)
+    relocated = made.relocated()
+    assert relocated
+    assert all(sealed.address <= place < sealed.address + sealed.size for _, place in relocated)
+    assert sealed.address % 4096 == 0 and sealed.size % 4096 == 0
+    written = [s for s in made.loads() if s.letters == "RW" and s.stored]
+    assert [s.address for s in written] == [sealed.address], "all other data are zeros"
+    assert made.tags[30][0] & 8, "names are bound when it is loaded"
+
+
+def test_it_needs_libc_and_libm_alone(made: Elf) -> None:
+    assert made.needed() == ["libc.so.6", "libm.so.6"]
+    own = {name for name, (section, _) in made.symbols().items() if section}
+    assert own and all(name.startswith("digits_") for name in own)
+
+
+def test_weights_are_read_only_pages_of_their_own(made: Elf) -> None:
+    weights = made.loads()[-1]
+    assert weights.letters == "R" and weights.stored == weights.size and weights.address % 65536 == 0
+    for constant in digits().program.constants:
+        assert constant.tobytes() in made.data[weights.offset : weights.offset + weights.stored]
+
+
+def test_names_are_found_by_their_hashes(made: Elf) -> None:
+    """As the loader finds them: by bucket and chain."""
+    at = made.place(made.tags[4][0])
+    words = np.frombuffer(made.data, np.uint32, offset=at, count=(made.place(made.tags[6][0]) - at) // 4)
+    buckets = int(words[0])
+    names = ["", *made.symbols()]
+    for name, (section, _) in made.symbols().items():
+        number, seen = int(words[2 + hash_of(name) % buckets]), []
+        while number:
+            seen.append(names[number])
+            number = int(words[2 + buckets + number])
+        assert (name in seen) == bool(section)
+    assert hash_of("printf") == 0x077905A6, "the example of the System V ABI's documents"
+
+
+def test_equal_programs_give_equal_bytes(made: Elf, tmp_path: Path) -> None:
+    digits().save_library(tmp_path / "again.so", header=tmp_path / "again.h", name="digits")
+    assert (tmp_path / "again.so").read_bytes() == made.data
+
+
+def test_it_is_written_from_a_compiled_file(made: Elf, tmp_path: Path) -> None:
+    digits().save(tmp_path / "digits.tw")
+    tw.load(tmp_path / "digits.tw").save_library(tmp_path / "again.so", name="digits")
+    assert (tmp_path / "again.so").read_bytes() == made.data
+
+
+def test_a_library_for_arm_has_its_relocations(tmp_path: Path) -> None:
+    digits(target="aarch64").save_library(tmp_path / "arm.so", name="digits")
+    arm = Elf(tmp_path / "arm.so")
+    assert arm.machine == 183 and {kind for kind, _ in arm.relocated()} == {1025, 1027}
+    assert all((s.offset - s.address) % 65536 == 0 for s in arm.loads() if s.kind == LOAD)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "a-b", "2x", "é", "a b"])
+def test_names_that_are_none_in_c(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot make a library of the name"):
+        digits().save_library(tmp_path / "x.so", name=name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_many_dimensions(tmp_path: Path) -> None:
+    exe = tw.compile(
+        tw.parse(f"graph main(x: f32[{', '.join(['2'] * 9)}]) -> y:\n  y: f32[{', '.join(['2'] * 9)}] = exp(x)")
+    )
+    with pytest.raises(UserError, match="cannot make a library with x"):
+        exe.save_library(tmp_path / "x.so")
+
+
+def test_nothing_is_written_over_the_model(tmp_path: Path) -> None:
+    model = tmp_path / "digits.onnx"
+    shutil.copy("examples/digits/digits.onnx", model)
+    with pytest.raises(UserError, match="from which this is made"):
+        tw.compile(model).save_library(model)
+    with pytest.raises(UserError, match="from which this is made"):
+        tw.compile(model).save_library(tmp_path / "x.so", header=model)
+    assert [p.name for p in tmp_path.iterdir()] == ["digits.onnx"]
+
+
+# --- from C ---------------------------------------------------------------------------------------------------------
+
+
+@needs_cc
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_linked_program_gets_the_same_bits(made: Elf, folder: Path, threads: str) -> None:
+    program, exe = compile_c(EXAMPLES / "classify.c", folder, folder / "libdigits.so"), digits()
+    for n in (1, 3, 64, 200):
+        x = np.random.default_rng(n).random((n, 1, 8, 8), np.float32)
+        ran = subprocess.run([program, str(n), threads], input=x.tobytes(), capture_output=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout == exe(x)[0].tobytes()
+
+
+@needs_cc
+def test_wrong_calls_have_codes_and_texts(tmp_path: Path) -> None:
+    target = "x86-64-v3" if native().architecture == "x86_64" else "native"  # which valgrind knows
+    exe = pick(target=target)
+    exe.save_library(tmp_path / "libmodel.so", header=tmp_path / "model.h")
+    program = compile_c(PROGRAMS / "wrong.c", tmp_path, tmp_path / "libmodel.so")
+    said = run_program(program)
+    assert said == (PROGRAMS / "wrong.txt").read_text()
+    if shutil.which("valgrind"):
+        checked = run_program(
+            Path(shutil.which("valgrind") or ""), "-q", "--error-exitcode=9", "--leak-check=full", str(program)
+        )
+        assert checked == said
+
+
+@needs_cc
+def test_threads_processes_and_loops_of_the_caller(tmp_path: Path) -> None:
+    graph = "graph main[n](x: f32[n, 64]) -> y:\n  e: f32[n, 64] = exp(x)\n  y: f32[n, 64] = tanh(e)\n"
+    tw.compile(tw.parse(graph)).save_library(tmp_path / "libmodel.so", header=tmp_path / "model.h")
+    program = compile_c(PROGRAMS / "threads.c", tmp_path, tmp_path / "libmodel.so", options=("-std=gnu99", *STRICT[1:]))
+    expected = "one 0 two 0\ncallers 0 0 0 0\nchild 0 parent 0\nbackwards 0 several 1\nthreads of its own 0\n"
+    assert run_program(program) == expected
+
+
+@needs_cc
+def test_two_libraries_in_one_process(tmp_path: Path) -> None:
+    for name, op in (("first", "mul"), ("second", "add")):
+        exe = tw.compile(tw.parse(f"graph main[n](x: f32[n]) -> y:\n  y: f32[n] = {op}(x, x)\n"))
+        exe.save_library(tmp_path / f"lib{name}.so", header=tmp_path / f"{name}.h", name=name)
+    shutil.copy(tmp_path / "libfirst.so", tmp_path / "copy.so")
+    libraries = tmp_path / "libfirst.so", tmp_path / "libsecond.so"
+    program = compile_c(PROGRAMS / "two.c", tmp_path, *libraries, options=("-std=gnu99", "-Wall", "-Wextra"))
+    assert run_program(program, str(tmp_path / "copy.so")) == "1 4 9, 2 4 6\nagain 0\nagain 0\nagain 0\n"
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_the_header_is_one_of_c_plus_plus(made: Elf, folder: Path) -> None:
+    command = ["c++", "-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "-"]
+    text = '#include "digits.h"\nint main() { digits_context *c; return digits_open(&c); }\n'
+    ran = subprocess.run([*command, "-I", str(folder)], input=text, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+
+
+# --- from Python ----------------------------------------------------------------------------------------------------
+
+
+def test_it_runs_without_the_compiler(made: Elf, folder: Path) -> None:
+    text = f"""
+import sys
+from tilewright.runtime.library import load
+from tilewright.target import native
+library = load({str(folder / "libdigits.so")!r})
+import numpy as np
+print(library(np.zeros((1, 1, 8, 8), np.float32))[0].shape)
+print([n for n in sys.modules if n.startswith(("llvmlite", "tilewright.plan", "tilewright.runtime.executable"))])
+"""
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "(1, 10)\n[]\n", ran.stderr
+
+
+def test_what_python_is_told(tmp_path: Path) -> None:
+    pick().save_library(tmp_path / "m.so")
+    library = load(tmp_path / "m.so")
+    assert [str(p) for p in (*library.inputs, *library.outputs)] == ["x: f32[n, 4]", "i: i64[k]", "y: f32[k, 4]"]
+    x, i = np.ones((3, 4), np.float32), np.array([2, 0])
+    assert same_bits(tuple(library.run({"i": i, "x": x}).values()), pick()(x, i))
+    with pytest.raises(UserError, match="no input is called z"):
+        library.run({"x": x, "i": i, "z": i})
+    with pytest.raises(UserError, match="missing input: i"):
+        library.run({"x": x})
+    with pytest.raises(UserError, match="wrong element type"):
+        library(x, x)
+    with pytest.raises(RuntimeFault, match="index"):
+        library(x, i + 9)
+    with pytest.raises(UserError, match="cannot use 0 threads"):
+        load(tmp_path / "m.so", threads=0)
+    with pytest.raises(UserError, match="no shared library"):
+        load(PROGRAMS / "two.c")
+    with pytest.raises(UserError, match="it has model"):
+        load(tmp_path / "m.so", name="other")
