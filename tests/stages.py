@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.compiler import compile_module
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import pipeline
-from tilewright.core.passes import Record, run_passes
+from tilewright.core.passes import Level, Record, run_passes
 from tilewright.expr import dtypes
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
@@ -33,9 +33,13 @@ def stages_of(module: Module, target: Target | None = None) -> Record[Module]:
 
 def check(module: Module, calls: Sequence[Sequence[Array]]) -> None:
     """After every pass the text of the module is read back as the same program, and it gives the same results for each
-    of these inputs as before; so does native code."""
+    of these inputs as before; so does native code. A pass that returns the program it was given has nothing to show."""
     wanted = [list(evaluate(module, inputs).values()) for inputs in calls]
+    seen: tuple[Module, Level[Module]] | None = None
     for stage in stages_of(module):
+        before, seen = seen, (stage.program, stage.level)
+        if before is not None and before[0] is stage.program and before[1] is stage.level:
+            continue
         read_back(stage.program, stage.text())
         for inputs, expected in zip(calls, wanted, strict=True):
             found = evaluate(stage.program, [x.copy() for x in inputs])

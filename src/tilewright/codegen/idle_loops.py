@@ -1,7 +1,8 @@
 """Loops around loops that never run: an array without elements may have other dimensions of any size.
 
-for i in 0..n:                 runs only where n > 0 and m > 0, and not n times for nothing
-  for j in 0..m: …
+for i in 0..3:                 runs only where n > 0 and m > 0, and not 3·n times for nothing
+  for j in 0..n:
+    for k in 0..m: …
 """
 
 from __future__ import annotations
@@ -16,12 +17,24 @@ FEW = 1 << 20
 
 
 def acts(loop: For) -> Expr | None:
-    """What must hold on symbols for a loop to do anything, where its own bounds say too little: they let it run for
-    long, and all that stands in it are loops. None where there is nothing to ask."""
-    if isinstance(loop.begin, Const) and isinstance(loop.end, Const) and loop.end.value - loop.begin.value <= FEW:
+    """What must hold on symbols for a loop to do anything, where bounds say too little: some let it run for long, and
+    all that stands in it are loops. None where there is nothing to ask."""
+    if not _runs_long(loop):
         return None
     inside = _needs(loop.body, frozenset((loop.var,)))
     return None if inside is None else simplify(And(less(loop.begin, loop.end), inside))
+
+
+def _runs_long(stmt: Stmt) -> bool:
+    """Whether a loop, or one in it, may have more than a few iterations."""
+    if isinstance(stmt, Seq):
+        return any(_runs_long(part) for part in stmt.body)
+    if not isinstance(stmt, For):
+        return False
+    match stmt.begin, stmt.end:
+        case Const(begin), Const(end):
+            return end - begin > FEW or _runs_long(stmt.body)
+    return True
 
 
 def _needs(stmt: Stmt, inner: frozenset[Var]) -> Expr | None:
