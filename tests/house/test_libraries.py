@@ -32,6 +32,7 @@ from libraries import (
     run_program,
     same_bits,
 )
+from tilewright.codegen.elf import read_object
 from tilewright.codegen.library.dynamic import hash_of
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
@@ -240,6 +241,60 @@ def test_the_header_is_one_of_c_plus_plus(made: Elf, folder: Path) -> None:
     text = '#include "digits.h"\nint main() { digits_context *c; return digits_open(&c); }\n'
     ran = subprocess.run([*command, "-I", str(folder)], input=text, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
+
+
+# --- linked statically -----------------------------------------------------------------------------------------------
+
+
+@needs_cc
+@pytest.mark.parametrize("form", ["object", "archive", "static"])
+def test_a_program_that_holds_the_library(form: str, folder: Path, made: Elf) -> None:
+    """Linked from the object file or the static library, also without any shared one."""
+    place = folder / ("digits.o" if form == "object" else "libdigits.a")
+    digits().save_library(place, name="digits")
+    program = folder / f"{form}-classify"
+    linked = [str(place)] if form == "object" else ["-L", str(folder), "-l:libdigits.a"]
+    options = [*STRICT, "-static"] if form == "static" else STRICT
+    command = ["cc", *options, str(EXAMPLES / "classify.c"), "-I", str(folder), *linked, "-lm", "-lpthread"]
+    built = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=60)
+    if form == "static" and built.returncode and "cannot find" in built.stderr:
+        pytest.skip("there is no static C library")
+    assert (built.returncode, built.stderr) == (0, "")
+    exe = digits()
+    for n, threads in ((1, "1"), (200, "2")):
+        x = np.random.default_rng(n).random((n, 1, 8, 8), np.float32)
+        ran = subprocess.run([program, str(n), threads], input=x.tobytes(), capture_output=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout == exe(x)[0].tobytes()
+
+
+@needs_cc
+def test_object_files_of_two_models_in_one_program(tmp_path: Path) -> None:
+    for name, op in (("first", "mul"), ("second", "add")):
+        exe = tw.compile(tw.parse(f"graph main[n](x: f32[n]) -> y:\n  y: f32[n] = {op}(x, x)\n"))
+        exe.save_library(tmp_path / f"{name}.o", header=tmp_path / f"{name}.h", name=name)
+        exe.save_library(tmp_path / f"lib{name}.so", name=name)
+    program, paths = tmp_path / "two", [str(tmp_path / f"{name}.o") for name in ("first", "second")]
+    command = ["cc", "-std=gnu99", str(PROGRAMS / "two.c"), *paths, "-I", str(tmp_path), "-o", str(program)]
+    built = subprocess.run([*command, "-lm", "-ldl"], capture_output=True, text=True, timeout=60)
+    assert (built.returncode, built.stderr) == (0, "")
+    said = run_program(program, str(tmp_path / "libfirst.so"))
+    assert said == "1 4 9, 2 4 6\nagain 0\nagain 0\nagain 0\n"
+
+
+def test_an_object_file_shows_its_own_names_alone(tmp_path: Path) -> None:
+    exe = tw.compile(tw.parse("graph main[n](x: f32[n]) -> y:\n  y: f32[n] = exp(x)\n"))
+    exe.save_library(tmp_path / "model.o")
+    exe.save_library(tmp_path / "again.o")
+    exe.save_library(tmp_path / "model.a")
+    assert (tmp_path / "model.o").read_bytes() == (tmp_path / "again.o").read_bytes()
+    assert (tmp_path / "model.o").read_bytes() in (tmp_path / "model.a").read_bytes()
+    read = read_object((tmp_path / "model.o").read_bytes())
+    own = {s.name for s in read.symbols if s.is_global and s.section is not None}
+    assert own and all(name.startswith("model_") for name in own)
+    outside = {s.name for s in read.symbols if s.is_global and s.section is None}
+    assert "calloc" in outside and not any(name.startswith(("tilewright", "k.")) for name in outside)
+    assert not any(section.is_code and section.is_writable for section in read.sections.values())
 
 
 # --- weights in a file ------------------------------------------------------------------------------------------------

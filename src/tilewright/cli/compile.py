@@ -29,7 +29,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="The file to write; one that ends in .so is a shared library for programs without Python. "
+        help="The file to write; one that ends in .so, .a or .o is a library for programs without Python. "
         "[default: the model's name with .tw]",
     ),
 ]
@@ -82,8 +82,8 @@ def compile(
     """Compile a model to one file that runs without the compiler.
 
     The file holds machine code, weights and the names of inputs and outputs; tilewright.load and `tilewright run` take
-    it, on any machine that has the instructions of one of its targets. A file that ends in .so is a shared library for
-    programs in C and other languages, which need no Python. Nothing is written when anything fails.
+    it, on any machine that has the instructions of one of its targets. A file that ends in .so, .a or .o is a library
+    for programs in C and other languages, which need no Python. Nothing is written when anything fails.
 
     \b
     Examples:

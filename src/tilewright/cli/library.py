@@ -10,7 +10,7 @@ from tilewright.cli.saving import place_for
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 
-ENDING = ".so"
+ENDINGS = (".so", ".o", ".a")
 
 
 class Library:
@@ -19,14 +19,14 @@ class Library:
     def __init__(self, place: Path, model: str, beside: Mapping[str, str | None], name: str | None) -> None:
         """Raises UserError for options that belong to a library where none is written, and for places where no file
         can be written."""
-        self.place, self.wanted, self._name = place, place.suffix == ENDING, name or "model"
+        self.place, self.wanted, self._name = place, place.suffix in ENDINGS, name or "model"
         given = {option: file for option, file in beside.items() if file is not None}
         if not self.wanted and (given or name is not None):
             option = next(iter(given), "--name")
             raise UserError(
                 f"{option} belongs to a library, and {place} is none",
-                why=f"a compiled file is one file, and a library one whose name ends in {ENDING}",
-                fix=f"write a library: --output lib{self._name}{ENDING}",
+                why=f"a library is a file whose name ends in {', '.join(ENDINGS)}",
+                fix=f"write one: --output lib{self._name}.so",
             )
         self._beside = {option: place_for(file, option, model) for option, file in given.items()}
 

@@ -274,9 +274,9 @@ class Executable:
     ) -> None:
         """Writes the program as a shared library for programs that have no Python, as `tilewright.save_library` does
         with one."""
-        from tilewright.runtime.artefact import save_library  # which imports this
+        from tilewright.runtime.library.write import write_library  # brings LLVM along
 
-        save_library(path, self, header=header, weights=weights, name=name)
+        write_library(path, [self.program], name, header, weights)
 
     @cached_property
     def _inside(self) -> Inside:

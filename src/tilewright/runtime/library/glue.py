@@ -120,12 +120,17 @@ def entry_name(n: int) -> str:
 
 
 def make_glue(parts: Parts) -> Image:
-    """The functions of a library."""
+    """The functions of a library, linked."""
+    return link([glue_object(parts)], (*parts.exports, ON_LOAD, ON_UNLOAD))
+
+
+def glue_object(parts: Parts) -> bytes:
+    """The functions of a library as an object file."""
     checks = Checks(parts.programs[0].interface)
     unit = generate_unit((checks.sizes, checks.arrays), parts.base)
     text = _Text(parts, checks, unit.faults).text()
     module = module_of((replace(unit, definitions=unit.definitions + text),), parts.base)
-    return link([assemble(module, parts.base, level=0)], (*parts.exports, ON_LOAD, ON_UNLOAD))
+    return assemble(module, parts.base, level=0)
 
 
 class _Text:

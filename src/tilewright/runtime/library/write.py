@@ -9,13 +9,26 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tilewright.codegen.abi import ENTRY, LEAVE, PARALLEL, RESET, STOP
+from tilewright.codegen.assemble import assemble
+from tilewright.codegen.elf import read_object
 from tilewright.codegen.image import decode
+from tilewright.codegen.library.relocatable import Linked, Material, archive, object_file
 from tilewright.codegen.library.shared_object import Contents, Piece, shared_object
+from tilewright.codegen.pool import pool_text
 from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.file import check_together, merit
 from tilewright.runtime.library.codes import MOST_RANK
-from tilewright.runtime.library.glue import ON_LOAD, ON_UNLOAD, WEIGHTS, Parts, base_of, entry_name, make_glue
+from tilewright.runtime.library.glue import (
+    ON_LOAD,
+    ON_UNLOAD,
+    WEIGHTS,
+    Parts,
+    base_of,
+    entry_name,
+    glue_object,
+    make_glue,
+)
 from tilewright.runtime.library.header import header_text
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
 from tilewright.runtime.library.weights import Weights, stamp_of
@@ -28,14 +41,21 @@ from tilewright.target.machine import is_elf
 Place = str | os.PathLike[str]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+OBJECT, ARCHIVE = ".o", ".a"
+"""What the names of object files and static libraries end in."""
+
+_MOST_BYTES = 1 << 31
+
 _POOL = (PARALLEL, LEAVE, RESET, STOP)
 
 
 def write_library(
     path: Place, programs: Sequence[Program], name: str, header: Place | None = None, weights: Place | None = None
 ) -> None:
-    """Writes programs of one model, for different machines, as one shared library; its C header, and a file for its
-    weights, where these are asked for. Each file is written whole or not at all, the library last.
+    """Writes programs of one model, for different machines, as one shared library, or as an object file or a static
+    library where the name ends so; its C header, and a file for its weights, where these are asked for. Each file is
+    written whole or not at all, the library last.
 
     Raises UserError for a name that is none in C, a place where no file can be written, and what no library can hold.
     """
@@ -52,7 +72,7 @@ def write_library(
     stamp = None if weights is None else stamp_of(held)
     forks = any(len(program.code) > 1 for program in programs)
     parts = Parts(name, programs, found, forks, stamp)
-    library = shared_object(_contents(parts, () if stamp is not None else held.parts))
+    library = _file(parts, () if stamp is not None else held.parts, Path(path_of(path)).suffix)
     if weights is not None:
         _write(weights, held.parts, sources)
     if header is not None:
@@ -67,6 +87,33 @@ def _write(path: Place, parts: Iterable[bytes | memoryview], sources: Sequence[s
             release(part)
 
     replace_file(Path(path_of(path)), write, sources)
+
+
+def _file(parts: Parts, weights: Sequence[bytes | memoryview], ending: str) -> Iterable[bytes | memoryview]:
+    """The file that a name with this ending stands for: an object file, a static library or a shared one."""
+    if ending not in (OBJECT, ARCHIVE):
+        return shared_object(_contents(parts, weights))
+    made = list(object_file(_material(parts, weights)))
+    return made if ending == OBJECT else archive("model.o", made, parts.exports)
+
+
+def _material(parts: Parts, weights: Sequence[bytes | memoryview]) -> Material:
+    size = sum(memoryview(part).nbytes for part in weights)
+    if size >= _MOST_BYTES:
+        raise UserError(
+            "cannot put the weights into an object file",
+            why=f"they take {size:,} bytes, and code reaches {_MOST_BYTES:,}",
+            fix="write them to a file beside it: weights=",
+        )
+    base = parts.base
+    objects = [glue_object(parts)]
+    if parts.forks:
+        objects.append(assemble(pool_text(base.triple, base.data_layout), base, level=0))
+    images = [Linked(decode(program.code[0]), {ENTRY: entry_name(n)}) for n, program in enumerate(parts.programs)]
+    if parts.asks:
+        images.append(Linked(question_image(), {n: n for n in (CPUID_NAME, XGETBV_NAME)}))
+    read = [read_object(one) for one in objects]
+    return Material(read, images, parts.exports, ON_LOAD, ON_UNLOAD, WEIGHTS, weights)
 
 
 def _contents(parts: Parts, weights: Sequence[bytes | memoryview]) -> Contents:
