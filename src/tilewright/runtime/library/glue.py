@@ -15,8 +15,9 @@ from tilewright.codegen.assemble import assemble
 from tilewright.codegen.image import Image
 from tilewright.codegen.link import link
 from tilewright.codegen.module import generate_unit, module_of
+from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, Expr
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.library import glue_text, machine_text, weights_text
 from tilewright.runtime.library.checks import Checks
@@ -38,7 +39,7 @@ ON_LOAD, ON_UNLOAD = "on_load", "on_unload"
 _FUNCTIONS = (
     *("interface", "open", "close", "error", "inputs", "outputs", "input", "output"),
     *("find_input", "find_output", "sizes", "run", "result", "set_threads", "set_parallel", "set_arena"),
-    "set_limit",
+    *("set_limit", "arena_bytes"),
 )
 """What a library exports, behind its name and an underscore."""
 
@@ -62,6 +63,7 @@ _MESSAGES = {
     "BAD_THREADS": (f"a call cannot use {{0}} threads: it takes from 1 to {MOST_THREADS}", 1, Code.ARGUMENT),
     "NO_FUNCTION": ("there is no function to run loops: the pointer to it is null", 0, Code.ARGUMENT),
     "BAD_ARENA": ("the arena does not begin at a multiple of 64, or has a negative size", 0, Code.ROOM),
+    "NO_NUMBER": ("there is no place for the number of bytes: the pointer to it is null", 0, Code.ARGUMENT),
     "BAD_LIMIT": ("a call cannot be limited to {0} bytes", 1, Code.ARGUMENT),
     "OVERLAP": ("the memory of output number {0} overlaps that of an input or another output", 1, Code.ROOM),
     "TOO_MUCH": (f"{_TOO_MUCH}: its buffers take {{0}} bytes, and the limit is {{1}}", 2, Code.MEMORY),
@@ -126,11 +128,17 @@ def make_glue(parts: Parts) -> Image:
 
 def glue_object(parts: Parts) -> bytes:
     """The functions of a library as an object file."""
-    checks = Checks(parts.programs[0].interface)
-    unit = generate_unit((checks.sizes, checks.arrays), parts.base)
+    checks = Checks(parts.programs[0].interface, [_arena_of(parts, program) for program in parts.programs])
+    unit = generate_unit(checks.functions, parts.base)
     text = _Text(parts, checks, unit.faults).text()
     module = module_of((replace(unit, definitions=unit.definitions + text),), parts.base)
     return assemble(module, parts.base, level=0)
+
+
+def _arena_of(parts: Parts, program: Program) -> Expr:
+    """The scratch memory of a program, over the symbols of the first."""
+    symbols = zip(program.interface.symbols, parts.programs[0].interface.symbols, strict=True)
+    return substitute(program.arena, dict(symbols))
 
 
 class _Text:
@@ -203,7 +211,12 @@ class _Text:
         values |= self._numbers | self._weights_values()
         values |= {"NAME": self._parts.name, "WEIGHTS": WEIGHTS, "INTERFACE": INTERFACE, "RESET": RESET, "STOP": STOP}
         values |= {"INPUTS": len(interface.inputs), "OUTPUTS": len(interface.outputs), "ARRAY_WORDS": ARRAY_WORDS}
-        values |= {"DIMS": DIMS, "ARGUMENT": int(Code.ARGUMENT), "MEMORY": int(Code.MEMORY)}
+        values |= {
+            "SOME_OUTPUTS": max(len(interface.outputs), 1),
+            "DIMS": DIMS,
+            "ARGUMENT": int(Code.ARGUMENT),
+            "MEMORY": int(Code.MEMORY),
+        }
         values |= {"MACHINE": int(Code.MACHINE), "WEIGHTS_CODE": int(Code.WEIGHTS), "MOST_THREADS": MOST_THREADS}
         values |= {"SIZE": layout.size, "MESSAGE": layout.message, "LAST": MESSAGE_BYTES - 1, "FAULT": layout.fault}
         values |= {"STATE": layout.state, "GIVEN": layout.given, "LIMIT": layout.limit, "SIZES": layout.sizes}
@@ -257,12 +270,17 @@ class _Text:
         return "\n".join(lines)
 
     def _start(self) -> str:
-        """Enters the program that runs here."""
+        """Enters the program that runs here, and asks for its scratch memory."""
         count = len(self._parts.programs)
         cases = "  ".join(f"i64 {n}, label %p{n}" for n in range(1, count))
         lines = ["define internal i64 @start(i64 %which, ptr %record) {", f"  switch i64 %which, label %p0 [ {cases} ]"]
         for n in range(count):
             lines += [f"p{n}:", f'  %s{n} = call i64 @"{entry_name(n)}"(ptr %record)', f"  ret i64 %s{n}"]
+        lines += ["}", "", "define internal i64 @arena(i64 %which, ptr %sizes, ptr %to, ptr %fault) {"]
+        lines.append(f"  switch i64 %which, label %p0 [ {cases} ]")
+        for n in range(count):
+            call = f'call i64 @"k.arena{n}"(ptr %sizes, ptr %to, ptr %fault, ptr null)'
+            lines += [f"p{n}:", f"  %s{n} = {call}", f"  ret i64 %s{n}"]
         return "\n".join([*lines, "}", ""])
 
     def _tables(self) -> str:

@@ -692,6 +692,34 @@ end:
   ret i32 %wrong
 }
 
+define i32 @$NAME$_arena_bytes(ptr %c, ptr %in, ptr %to) {
+entry:
+  %out = alloca [$ARRAY_WORDS$ x [$SOME_OUTPUTS$ x i64]], align 8
+  %wrong = call i32 @check(ptr %c, ptr %in, ptr %out, i64 $INPUTS$, i64 $OUTPUTS$)
+  %well = icmp eq i32 %wrong, 0
+  br i1 %well, label %look, label %end
+look:
+  %none = icmp eq ptr %to, null
+  br i1 %none, label %refuse, label %ask
+refuse:
+  %f0 = call i32 @fail(ptr %c, i64 $NO_NUMBER$)
+  ret i32 %f0
+ask:
+  %which_at = getelementptr i8, ptr %c, i64 $PROGRAM$
+  %which = load i64, ptr %which_at
+  %sizes = getelementptr i8, ptr %c, i64 $SIZES$
+  %fault = getelementptr i8, ptr %c, i64 $FAULT$
+  %status = call i64 @arena(i64 %which, ptr %sizes, ptr %to, ptr %fault)
+  %told = icmp eq i64 %status, 0
+  br i1 %told, label %end, label %large
+large:
+  %row = add i64 %status, $CHECK_ROWS$
+  %f1 = call i32 @fail(ptr %c, i64 %row)
+  ret i32 %f1
+end:
+  ret i32 %wrong
+}
+
 define i32 @$NAME$_set_arena(ptr %c, ptr %memory, i64 %bytes) {
 entry:
   %wrong = call i32 @settable(ptr %c)

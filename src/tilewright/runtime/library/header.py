@@ -84,6 +84,10 @@ int $NAME$_set_parallel($NAME$_context *context, int64_t threads, tilewright_for
 /* Calls of the context allocate at most so many bytes of scratch memory. At first: as much as the machine has. */
 int $NAME$_set_limit($NAME$_context *context, int64_t bytes);
 
+/* How much scratch memory a call with inputs of these ranks and dims needs; data is not looked at. A call that computes
+   sizes itself may need more, and says so. */
+int $NAME$_arena_bytes($NAME$_context *context, const tilewright_array *inputs, int64_t *bytes);
+
 /* Scratch memory for calls of the context: it begins at a multiple of 64, and is used until it is replaced or the
    context is closed. Null: the context allocates its own again, and grows it as calls need it. */
 int $NAME$_set_arena($NAME$_context *context, void *memory, int64_t bytes);
