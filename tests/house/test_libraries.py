@@ -55,6 +55,7 @@ def pick(**given: Any) -> tw.Executable:
 
 
 _LINKED = ("-L", "FOLDER", "-ldigits", "-Wl,-rpath,FOLDER")
+ARM_CC = "aarch64-linux-gnu-gcc"
 _RUST = ("-C", "link-args=-Wl,-rpath,FOLDER")
 BUILDS = {
     "c": ("classify.c", "cc", *STRICT, "SOURCE", "-I", "FOLDER", "-o", "PROGRAM", *_LINKED),
@@ -295,6 +296,25 @@ def test_an_object_file_shows_its_own_names_alone(tmp_path: Path) -> None:
     outside = {s.name for s in read.symbols if s.is_global and s.section is None}
     assert "calloc" in outside and not any(name.startswith(("tilewright", "k.")) for name in outside)
     assert not any(section.is_code and section.is_writable for section in read.sections.values())
+
+
+# --- for another machine ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which(ARM_CC)), reason="there is no QEMU or compiler")
+@pytest.mark.parametrize("ending", ["so", "o", "a"])
+def test_a_library_for_arm_runs_in_an_emulator(ending: str, tmp_path: Path) -> None:
+    library, program = tmp_path / f"libdigits.{ending}", tmp_path / "classify"
+    digits(target="aarch64").save_library(library, header=tmp_path / "digits.h", name="digits")
+    command = [ARM_CC, *STRICT, str(EXAMPLES / "classify.c"), "-I", str(tmp_path), str(library), "-lm", "-lpthread"]
+    built = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=60)
+    assert (built.returncode, built.stderr) == (0, "")
+    exe, x = digits(), np.random.default_rng(0).random((50, 1, 8, 8), np.float32)
+    for threads in ("1", "2"):
+        emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}", str(program)]
+        ran = subprocess.run([*emulated, "50", threads], input=x.tobytes(), capture_output=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32).reshape(50, 10), exe(x)[0], atol=1e-5)
 
 
 # --- weights in a file ------------------------------------------------------------------------------------------------
