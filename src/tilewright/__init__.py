@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tilewright.plan.facts.kernel import Facts
     from tilewright.plan.template import Template
     from tilewright.report.errors import InternalError, RuntimeFault, UserError
-    from tilewright.runtime.artefact import load, save
+    from tilewright.runtime.artefact import load, save, save_library
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.kernel import Kernel
     from tilewright.schedule.schedule import Schedule
@@ -52,6 +52,7 @@ _HOME = {
     "parse": "tilewright.api.programs",
     "register": "tilewright.api.extend",
     "save": "tilewright.runtime.artefact",
+    "save_library": "tilewright.runtime.artefact",
     "unregister": "tilewright.api.extend",
     "why": "tilewright.explain.why",
     "Attributes": "tilewright.graph.op",
@@ -112,6 +113,7 @@ __all__ = [
     "parse",
     "register",
     "save",
+    "save_library",
     "unregister",
     "why",
 ]

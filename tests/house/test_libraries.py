@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from cli_models import invoke
 from libraries import (
     EXAMPLES,
     LOAD,
@@ -29,10 +32,12 @@ from libraries import (
     run_program,
     same_bits,
 )
+from tilewright.codegen.elf import read_object
 from tilewright.codegen.library.dynamic import hash_of
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
-from tilewright.target import native
+from tilewright.target import Target, native
+from tilewright.target.host import current_host
 
 pytestmark = linux
 
@@ -47,6 +52,18 @@ def pick(**given: Any) -> tw.Executable:
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     return tw.compile(model, **given)
+
+
+_LINKED = ("-L", "FOLDER", "-ldigits", "-Wl,-rpath,FOLDER")
+ARM_CC = "aarch64-linux-gnu-gcc"
+_RUST = ("-C", "link-args=-Wl,-rpath,FOLDER")
+BUILDS = {
+    "c": ("classify.c", "cc", *STRICT, "SOURCE", "-I", "FOLDER", "-o", "PROGRAM", *_LINKED),
+    "c++": ("classify.cpp", "c++", "-std=c++17", *STRICT[1:], "SOURCE", "-I", "FOLDER", "-o", "PROGRAM", *_LINKED),
+    "rust": ("classify.rs", "rustc", "SOURCE", "-o", "PROGRAM", "-L", "FOLDER", "-l", "digits", *_RUST),
+    "go": ("classify.go", "go", "build", "-o", "PROGRAM", "SOURCE"),
+}
+"""The examples by their languages: source, compiler, and how it is called."""
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +178,26 @@ def test_nothing_is_written_over_the_model(tmp_path: Path) -> None:
 # --- from C ---------------------------------------------------------------------------------------------------------
 
 
-@needs_cc
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_linked_program_gets_the_same_bits(made: Elf, folder: Path, threads: str) -> None:
-    program, exe = compile_c(EXAMPLES / "classify.c", folder, folder / "libdigits.so"), digits()
-    for n in (1, 3, 64, 200):
+@pytest.mark.parametrize("language", sorted(BUILDS))
+def test_examples_get_the_same_bits(made: Elf, folder: Path, language: str) -> None:
+    """The same program in each language whose compiler is here."""
+    source, compiler, *options = BUILDS[language]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    program = folder / f"{language}-classify"
+    paths = {"FOLDER": str(folder), "SOURCE": str(EXAMPLES / source), "PROGRAM": str(program)}
+    command = [compiler, *(paths.get(o, o.replace("FOLDER", str(folder))) for o in options)]
+    flags = {"CGO_CFLAGS": f"-I{folder}", "CGO_LDFLAGS": f"-L{folder} -ldigits -Wl,-rpath,{folder}"}
+    built = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **flags})
+    assert built.returncode == 0, built.stderr
+    exe = digits()
+    for n, threads in ((1, "1"), (3, "2"), (200, "1"), (200, "2")):
         x = np.random.default_rng(n).random((n, 1, 8, 8), np.float32)
         ran = subprocess.run([program, str(n), threads], input=x.tobytes(), capture_output=True, timeout=60)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout == exe(x)[0].tobytes()
+    ran = subprocess.run([program, "1", "0"], input=bytes(256), capture_output=True, timeout=60)
+    assert ran.returncode == 1 and b"cannot use 0 threads" in ran.stderr and not ran.stdout
 
 
 @needs_cc
@@ -216,6 +244,188 @@ def test_the_header_is_one_of_c_plus_plus(made: Elf, folder: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+# --- linked statically -----------------------------------------------------------------------------------------------
+
+
+@needs_cc
+@pytest.mark.parametrize("form", ["object", "archive", "static"])
+def test_a_program_that_holds_the_library(form: str, folder: Path, made: Elf) -> None:
+    """Linked from the object file or the static library, also without any shared one."""
+    place = folder / ("digits.o" if form == "object" else "libdigits.a")
+    digits().save_library(place, name="digits")
+    program = folder / f"{form}-classify"
+    linked = [str(place)] if form == "object" else ["-L", str(folder), "-l:libdigits.a"]
+    options = [*STRICT, "-static"] if form == "static" else STRICT
+    command = ["cc", *options, str(EXAMPLES / "classify.c"), "-I", str(folder), *linked, "-lm", "-lpthread"]
+    built = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=60)
+    if form == "static" and built.returncode and "cannot find" in built.stderr:
+        pytest.skip("there is no static C library")
+    assert (built.returncode, built.stderr) == (0, "")
+    exe = digits()
+    for n, threads in ((1, "1"), (200, "2")):
+        x = np.random.default_rng(n).random((n, 1, 8, 8), np.float32)
+        ran = subprocess.run([program, str(n), threads], input=x.tobytes(), capture_output=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout == exe(x)[0].tobytes()
+
+
+@needs_cc
+def test_object_files_of_two_models_in_one_program(tmp_path: Path) -> None:
+    for name, op in (("first", "mul"), ("second", "add")):
+        exe = tw.compile(tw.parse(f"graph main[n](x: f32[n]) -> y:\n  y: f32[n] = {op}(x, x)\n"))
+        exe.save_library(tmp_path / f"{name}.o", header=tmp_path / f"{name}.h", name=name)
+        exe.save_library(tmp_path / f"lib{name}.so", name=name)
+    program, paths = tmp_path / "two", [str(tmp_path / f"{name}.o") for name in ("first", "second")]
+    command = ["cc", "-std=gnu99", str(PROGRAMS / "two.c"), *paths, "-I", str(tmp_path), "-o", str(program)]
+    built = subprocess.run([*command, "-lm", "-ldl"], capture_output=True, text=True, timeout=60)
+    assert (built.returncode, built.stderr) == (0, "")
+    said = run_program(program, str(tmp_path / "libfirst.so"))
+    assert said == "1 4 9, 2 4 6\nagain 0\nagain 0\nagain 0\n"
+
+
+def test_an_object_file_shows_its_own_names_alone(tmp_path: Path) -> None:
+    exe = tw.compile(tw.parse("graph main[n](x: f32[n]) -> y:\n  y: f32[n] = exp(x)\n"))
+    exe.save_library(tmp_path / "model.o")
+    exe.save_library(tmp_path / "again.o")
+    exe.save_library(tmp_path / "model.a")
+    assert (tmp_path / "model.o").read_bytes() == (tmp_path / "again.o").read_bytes()
+    assert (tmp_path / "model.o").read_bytes() in (tmp_path / "model.a").read_bytes()
+    read = read_object((tmp_path / "model.o").read_bytes())
+    own = {s.name for s in read.symbols if s.is_global and s.section is not None}
+    assert own and all(name.startswith("model_") for name in own)
+    outside = {s.name for s in read.symbols if s.is_global and s.section is None}
+    assert "calloc" in outside and not any(name.startswith(("tilewright", "k.")) for name in outside)
+    assert not any(section.is_code and section.is_writable for section in read.sections.values())
+
+
+# --- for another machine ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which(ARM_CC)), reason="there is no QEMU or compiler")
+@pytest.mark.parametrize("ending", ["so", "o", "a"])
+def test_a_library_for_arm_runs_in_an_emulator(ending: str, tmp_path: Path) -> None:
+    library, program = tmp_path / f"libdigits.{ending}", tmp_path / "classify"
+    digits(target="aarch64").save_library(library, header=tmp_path / "digits.h", name="digits")
+    command = [ARM_CC, *STRICT, str(EXAMPLES / "classify.c"), "-I", str(tmp_path), str(library), "-lm", "-lpthread"]
+    built = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=60)
+    assert (built.returncode, built.stderr) == (0, "")
+    exe, x = digits(), np.random.default_rng(0).random((50, 1, 8, 8), np.float32)
+    for threads in ("1", "2"):
+        emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}", str(program)]
+        ran = subprocess.run([*emulated, "50", threads], input=x.tobytes(), capture_output=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32).reshape(50, 10), exe(x)[0], atol=1e-5)
+
+
+# --- weights in a file ------------------------------------------------------------------------------------------------
+
+
+@needs_cc
+def test_weights_in_a_file_are_checked(tmp_path: Path) -> None:
+    target = "x86-64-v3" if native().architecture == "x86_64" else "native"
+    exe = digits(target=target)
+    weights = tmp_path / "digits.bin"
+    exe.save_library(tmp_path / "libdigits.so", header=tmp_path / "digits.h", weights=weights, name="digits")
+    content = weights.read_bytes()
+    assert all(constant.tobytes() in content for constant in exe.program.constants)
+    assert (tmp_path / "libdigits.so").stat().st_size < 120_000
+    wrong = [tmp_path / name for name in ("none", "short", "long", "bit", "swapped")]
+    wrong[1].write_bytes(content[:-1])
+    wrong[2].write_bytes(content + b"\0")
+    damaged = bytearray(content)
+    damaged[len(content) // 3] ^= 16
+    wrong[3].write_bytes(damaged)
+    wrong[4].write_bytes(content[64:128] + content[:64] + content[128:])
+    program = compile_c(PROGRAMS / "beside.c", tmp_path, tmp_path / "libdigits.so")
+    said = run_program(program, *map(str, [weights, *wrong]))
+    size = len(content)
+    assert (
+        said.replace(str(size), "SIZE").replace(str(size - 1), "SHORT").replace(str(size + 1), "LONG")
+        == (PROGRAMS / "beside.txt").read_text()
+    )
+    valgrind = shutil.which("valgrind")
+    if valgrind:
+        options = ("-q", "--error-exitcode=9", "--leak-check=full", str(program))
+        assert run_program(Path(valgrind), *options, *map(str, [weights, *wrong])) == said
+
+
+def test_damaged_weights_are_refused(tmp_path: Path) -> None:
+    """200 files with a byte, a run of bytes or two places altered."""
+    digits().save_library(tmp_path / "digits.so", weights=tmp_path / "digits.bin", name="digits")
+    content = (tmp_path / "digits.bin").read_bytes()
+    choose = random.Random(7)
+    load(tmp_path / "digits.so", weights=tmp_path / "digits.bin")
+    for turn in range(200):
+        damaged = bytearray(content)
+        start = choose.randrange(len(content))
+        if turn % 3 == 0:
+            damaged[start] ^= 1 << choose.randrange(8)
+        elif turn % 3 == 1:
+            damaged[start : start + 100] = choose.randbytes(len(damaged[start : start + 100]))
+        else:
+            other = choose.randrange(len(content))
+            damaged[start] ^= 255
+            damaged[other] ^= 255
+        (tmp_path / "damaged.bin").write_bytes(damaged)
+        if bytes(damaged) != content:
+            with pytest.raises(UserError, match="damaged"):
+                load(tmp_path / "digits.so", weights=tmp_path / "damaged.bin")
+
+
+def test_weights_are_not_forgotten(tmp_path: Path) -> None:
+    digits().save_library(tmp_path / "digits.so", weights=tmp_path / "digits.bin", name="digits")
+    with pytest.raises(UserError, match="there are no weights"):
+        load(tmp_path / "digits.so")
+    x = np.ones((2, 1, 8, 8), np.float32)
+    library = load(tmp_path / "digits.so", weights=tmp_path / "digits.bin")
+    assert same_bits(library(x), digits()(x))
+    digits().save_library(tmp_path / "whole.so", name="digits")
+    with pytest.raises(UserError, match="holds its weights"):
+        load(tmp_path / "whole.so", weights=tmp_path / "digits.bin")
+    with pytest.raises(UserError, match="twice"):
+        digits().save_library(tmp_path / "x.so", weights=tmp_path / "x.so")
+
+
+# --- several machines -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(native().architecture != "x86_64", reason="x86-64 programs")
+def test_the_best_program_runs(tmp_path: Path) -> None:
+    names = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+    made = {name: digits(target=name) for name in names}
+    runs = [name for name in names if Target.parse(name).is_runnable_on(current_host())]
+    x = np.random.default_rng(1).random((50, 1, 8, 8), np.float32)
+    for some in (names, names[::-1], names[:2], names[1:3]):
+        place = tmp_path / f"{'-'.join(some)}.so"
+        tw.save_library(place, *(made[name] for name in some), name="digits")
+        best = [name for name in runs if name in some][-1]
+        assert same_bits(load(place)(x), made[best](x))
+
+
+@pytest.mark.skipif(native().architecture != "x86_64", reason="x86-64 programs")
+def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
+    lacking = next(f for f in ("xop", "sm4", "sha512", "amx-fp16") if f not in native().features)
+    strange = digits(target=f"x86-64-v2 +{lacking}")
+    strange.save_library(tmp_path / "strange.so", name="digits")
+    with pytest.raises(UserError, match="this machine lacks"):
+        load(tmp_path / "strange.so")
+    tw.save_library(tmp_path / "both.so", strange, digits(target="x86-64"), name="digits")
+    x = np.ones((2, 1, 8, 8), np.float32)
+    assert same_bits(load(tmp_path / "both.so")(x), digits(target="x86-64")(x))
+
+
+def test_what_does_not_belong_together(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="several architectures"):
+        tw.save_library(tmp_path / "x.so", digits(target="x86-64"), digits(target="aarch64"))
+    with pytest.raises(UserError, match="different interfaces"):
+        tw.save_library(tmp_path / "x.so", digits(target="x86-64"), pick(target="x86-64-v2"))
+    with pytest.raises(UserError, match="cannot choose between programs for aarch64"):
+        tw.save_library(tmp_path / "x.so", digits(target="aarch64"), digits(target="aarch64 +dotprod"))
+    with pytest.raises(UserError, match="nothing to save"):
+        tw.save_library(tmp_path / "x.so")
+    assert not list(tmp_path.iterdir())
+
+
 # --- from Python ----------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +433,6 @@ def test_it_runs_without_the_compiler(made: Elf, folder: Path) -> None:
     text = f"""
 import sys
 from tilewright.runtime.library import load
-from tilewright.target import native
 library = load({str(folder / "libdigits.so")!r})
 import numpy as np
 print(library(np.zeros((1, 1, 8, 8), np.float32))[0].shape)
@@ -251,5 +460,44 @@ def test_what_python_is_told(tmp_path: Path) -> None:
         load(tmp_path / "m.so", threads=0)
     with pytest.raises(UserError, match="no shared library"):
         load(PROGRAMS / "two.c")
+    shutil.copy(tmp_path / "m.so", tmp_path / "new.so")
+    (tmp_path / "new.so").replace(tmp_path / "m.so")
+    with pytest.raises(UserError, match="another library of that path"):
+        load(tmp_path / "m.so")
     with pytest.raises(UserError, match="it has model"):
         load(tmp_path / "m.so", name="other")
+
+
+# --- on the command line ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_same_files(made: Elf, folder: Path, tmp_path: Path) -> None:
+    library, header = tmp_path / "libdigits.so", tmp_path / "digits.h"
+    model = "examples/digits/digits.onnx"
+    ran = invoke("compile", model, "-o", library, "--header", header, "--name", "digits")
+    assert ran.code == 0 and "holds 1 program" in ran.out, ran.err
+    assert library.read_bytes() == made.data and header.read_bytes() == (folder / "digits.h").read_bytes()
+    ran = invoke("compile", model, "-o", tmp_path / "small.so", "--weights", tmp_path / "small.bin")
+    assert ran.code == 0, ran.err
+    x = np.ones((1, 1, 8, 8), np.float32)
+    assert same_bits(load(tmp_path / "small.so", weights=tmp_path / "small.bin")(x), digits()(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-o", "x.tw", "--header", "x.h"], "--header belongs to a library, and x.tw is none"),
+        (["--weights", "x.bin"], "--weights belongs to a library"),
+        (["-o", "x.tw", "--name", "x"], "--name belongs to a library"),
+        (["-o", "x.so", "--name", "a-b"], "cannot make a library of the name 'a-b'"),
+        (["-o", "x.so", "--header", "digits.onnx"], "from which this is made"),
+    ],
+)
+def test_commands_that_are_refused(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy("examples/digits/digits.onnx", tmp_path / "digits.onnx")
+    monkeypatch.chdir(tmp_path)
+    ran = invoke("compile", "digits.onnx", *options)
+    assert ran.code == 2 and said in ran.err, ran.err
+    assert [p.name for p in tmp_path.iterdir()] == ["digits.onnx"]

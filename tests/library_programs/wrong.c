@@ -34,11 +34,20 @@ static void questions(void) {
 static void arenas(void) {
   static double memory[1024];
   char *aligned = (char *)(((uintptr_t)memory + 63) / 64 * 64);
+  int64_t bytes = -1;
+  say("nowhere", model_arena_bytes(context, inputs, NULL));
+  inputs[0].dims[1] = 5;
+  say("bytes", model_arena_bytes(context, inputs, &bytes));
+  reset();
+  say("bytes", model_arena_bytes(context, inputs, &bytes));
+  printf("%d bytes\n", (int)bytes);
   say("uneven arena", model_set_arena(context, aligned + 4, 4096));
   say("negative arena", model_set_arena(context, aligned, -1));
   say("small arena", model_set_arena(context, aligned, 0));
   call("run");
-  say("arena", model_set_arena(context, aligned, 4096));
+  say("one less", model_set_arena(context, aligned, bytes - 1));
+  call("run");
+  say("arena", model_set_arena(context, aligned, bytes));
   call("run");
   say("no arena", model_set_arena(context, NULL, 0));
   call("run");

@@ -11,6 +11,7 @@ import typer
 import tilewright as tw
 from tilewright.cli import options
 from tilewright.cli.fit import say
+from tilewright.cli.library import Library
 from tilewright.cli.model import How, compile_model
 from tilewright.cli.saving import place_for
 from tilewright.cli.tables import counted, duration, json_text, size
@@ -24,7 +25,29 @@ from tilewright.store import Json
 
 Output = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="The file to write. [default: the model's name with .tw]"),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="The file to write; one that ends in .so, .a or .o is a library for programs without Python. "
+        "[default: the model's name with .tw]",
+    ),
+]
+
+Header = Annotated[
+    str | None, typer.Option("--header", metavar="FILE", help="Also write the library's C header to this file.")
+]
+
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="FILE", help="Write the library's weights to this file, not into the library."),
+]
+
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", help="What the names of the library's functions begin with. [default: model]"
+    ),
 ]
 
 Targets = Annotated[
@@ -51,28 +74,35 @@ def compile(
     strict: options.Strict = False,
     imports: options.Imports = [],  # noqa: B006
     denormals: options.Denormals = None,
+    header: Header = None,
+    weights: Weights = None,
+    name: Name = None,
     as_json: options.Json = False,
 ) -> int:
     """Compile a model to one file that runs without the compiler.
 
     The file holds machine code, weights and the names of inputs and outputs; tilewright.load and `tilewright run` take
-    it, on any machine that has the instructions of one of its targets. Nothing is written when anything fails.
+    it, on any machine that has the instructions of one of its targets. A file that ends in .so, .a or .o is a library
+    for programs in C and other languages, which need no Python. Nothing is written when anything fails.
 
     \b
     Examples:
       tilewright compile model.onnx -o model.tw
       tilewright compile model.onnx --target x86-64-v3 --target x86-64-v4
+      tilewright compile model.onnx -o libmodel.so --header model.h
     """
     if is_compiled(model):
         raise UserError("the model is compiled already", where=model, fix="run it: tilewright run")
     place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
+    library = Library(place, model, {"--header": header, "--weights": weights}, name)
     names = list(dict.fromkeys(targets)) or ["native"]
-    made = [
-        compile_model(model, name, how=How(level, off, dims, precision, denormals, choices, strict, imports))
-        for name in names
-    ]
+    how = How(level, off, dims, precision, denormals, choices, strict, imports)
+    made = [compile_model(model, target, how=how) for target in names]
     with progress(f"writing {place.name}"):
-        tw.save(place, *made)
+        if library.wanted:
+            library.save(made)
+        else:
+            tw.save(place, *made)
     seconds, taken = sum(e.compile_seconds for e in made), place.stat().st_size
     if as_json:
         record: dict[str, Json] = {"model": model, "output": str(place), "targets": names}

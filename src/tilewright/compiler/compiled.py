@@ -19,9 +19,12 @@ from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Pass, Record, run_passes
+from tilewright.core.walk import substitute
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.loops.nodes import Function
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import Function, Reserve
 from tilewright.loops.text import constants_of
 from tilewright.plan.decision import Choices
 from tilewright.plan.fusion.explain import KernelRow, rows_at
@@ -131,7 +134,15 @@ def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json
     rooms = tuple([symbol.least or 0 for symbol in main.symbols[known:]])
     sites, checked = _sites(compiled), settings.CHECK.read()
     made_of = (compiled.interface, code, compiled.faults, constants, target, sites, made)
-    return Program(*made_of, checked=checked, rooms=rooms)
+    return Program(*made_of, checked=checked, rooms=rooms, arena=_arena_of(main, compiled.interface, rooms))
+
+
+def _arena_of(main: Function, interface: Interface, rooms: Sequence[int]) -> Expr:
+    """The bytes that a call asks for before it runs anything, by the sizes of its inputs."""
+    first = next((s.bytes for s in statements(main.body) if isinstance(s, Reserve)), const(0))
+    values: list[Expr] = [*interface.symbols, *(const(room) for room in rooms)]
+    known = dict(zip(main.symbols, values, strict=True))
+    return substitute(first, known) if set(variables_of(first)) <= known.keys() else const(0)
 
 
 def _sites(compiled: Compiled) -> tuple[Site, ...]:

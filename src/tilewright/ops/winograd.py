@@ -210,6 +210,7 @@ class WinogradInput(Op):
     last, v[n, p*edge + q, i*columns + j, c] of x[n, …, …, c]."""
 
     name = "winograd_input"
+    transforms = True
     rereads = True
     attributes = InputAttributes
     pattern = Pattern.REDUCE
@@ -315,6 +316,7 @@ class WinogradOutput(Op):
     channels last, y[n, …, …, o]."""
 
     name = "winograd_output"
+    transforms = True
     rereads = True
     attributes = OutputAttributes
     pattern = Pattern.REDUCE

@@ -40,6 +40,36 @@ def save(path: str | os.PathLike[str], *executables: Executable) -> None:
     write_programs(path, [executable.program for executable in executables])
 
 
+def save_library(
+    path: str | os.PathLike[str],
+    *executables: Executable,
+    header: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    name: str = "model",
+) -> None:
+    """Writes compiled programs of one model, for different machines of one architecture, as one shared library, of
+    which the best program that the loading machine runs is taken; and its C header where one is asked for. No linker is
+    needed, and no Python by those who use it. A path that ends in `.o` or `.a` makes an object file or a static
+    library. Weights are inside, unless `weights` is a file for them. The names of its functions begin with `name`.
+
+        tw.save_library("libmodel.so", exe, header="model.h")
+
+    Raises UserError where no file can be written, for a name that is none in C, for programs that do not belong
+    together, and for one that no library can hold.
+    """
+    if not executables:
+        raise UserError(
+            "there is nothing to save", fix="give one executable or several: save_library(path, executable)"
+        )
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.library.write import in_order, write_library  # brings LLVM along
+
+    form = "save_library(path, executable)"
+    for executable in executables:
+        check_kind("an executable", executable, Executable, "what tilewright.compile returns", form)
+    write_library(path, in_order([executable.program for executable in executables]), name, header, weights)
+
+
 def load(path: str | os.PathLike[str], *, threads: int | None = None, denormals: str | None = None) -> Executable:
     """The executable in a file that `save` or `tilewright compile` wrote; neither the model nor the compiler is needed.
 

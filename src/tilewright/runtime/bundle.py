@@ -162,6 +162,7 @@ def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Js
         "sites": [_site(site, interface) for site in program.sites],
         "denormals": program.denormals,
         "rooms": list(program.rooms),
+        "arena": _number(program.arena, interface),
         "checked": program.checked,
     }
 
@@ -174,9 +175,14 @@ def _port(port: Port, interface: Interface) -> list[Json]:
     return [port.name, port.dtype.name, ["?" if late else show(d, lambda v: names[v]) for d in port.shape]]
 
 
-def _site(site: Site, interface: Interface) -> list[Json]:
+def _number(e: Expr, interface: Interface) -> str:
+    """A number over the symbols, as text that `_read_number` reads."""
     names: dict[object, str] = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
-    work = [None if e is None else show(e, lambda v: names[v]) for e in (site.flops, site.bytes)]
+    return show(e, lambda v: names[v])
+
+
+def _site(site: Site, interface: Interface) -> list[Json]:
+    work = [None if e is None else _number(e, interface) for e in (site.flops, site.bytes)]
     return [site.kernel, site.template, list(site.operators), list(site.source), *work, site.predicted]
 
 
@@ -239,7 +245,8 @@ class Bundle:
         checked = row.get("checked", False) is True
         rooms = tuple(max(int(room), 0) for room in row["rooms"])
         made_of = (interface, code, faults, constants, self.targets[n], sites, self.about, denormals)
-        return Program(*made_of, checked=checked, rooms=rooms)
+        arena = _read_number(str(row["arena"]), symbols)
+        return Program(*made_of, checked=checked, rooms=rooms, arena=arena)
 
     def _constant(self, row: Mapping[str, Any], sources: Sequence[Source]) -> Array:
         dtype, shape = DTYPES[row["dtype"]].numpy, tuple(int(d) for d in row["shape"])

@@ -265,17 +265,18 @@ class Executable:
         write_programs(path, [self.program])
 
     def save_library(
-        self, path: str | os.PathLike[str], *, header: str | os.PathLike[str] | None = None, name: str = "model"
+        self,
+        path: str | os.PathLike[str],
+        *,
+        header: str | os.PathLike[str] | None = None,
+        weights: str | os.PathLike[str] | None = None,
+        name: str = "model",
     ) -> None:
-        """Writes the program as a shared library, and its C header where one is asked for: weights inside, without a
-        linker, for programs that have no Python. The names of its functions begin with `name`.
-
-        Raises UserError where no file can be written, for a name that is none in C, and for a program that no library
-        can hold.
-        """
+        """Writes the program as a shared library for programs that have no Python, as `tilewright.save_library` does
+        with one."""
         from tilewright.runtime.library.write import write_library  # brings LLVM along
 
-        write_library(path, self.program, header, name)
+        write_library(path, [self.program], name, header, weights)
 
     @cached_property
     def _inside(self) -> Inside:

@@ -34,12 +34,12 @@ def write_programs(path: str | os.PathLike[str], programs: Sequence[Program]) ->
     Raises UserError where no file can be written, such as over a file that a program was made of."""
     place, sources = Path(path_of(path)), [file for program in programs for file in program.files]
     check_place(place, sources)
-    _check_together(programs)
+    check_together(programs)
     parts = encode(programs, about=programs[0].provenance)
     replace_file(place, lambda file: write_framed(file, KEY, parts), sources)
 
 
-def _check_together(programs: Sequence[Program]) -> None:
+def check_together(programs: Sequence[Program]) -> None:
     """Refuses programs of different interfaces: a caller of the loaded file would not know which one it has."""
     first = str(programs[0].interface)
     for program in programs[1:]:
@@ -88,13 +88,13 @@ def read_program(file: MappedPrograms) -> Program:
     if not usable:
         raise _nothing_runs(name, bundle.targets, host)
     try:
-        program = bundle.program(max(usable, key=lambda n: _merit(bundle.targets[n])))
+        program = bundle.program(max(usable, key=lambda n: merit(bundle.targets[n])))
     except Damaged as error:
         raise _damaged(name, error.why or error.what) from None
     return program if file.path is None else replace(program, files=(file.path,))
 
 
-def _merit(target: Target) -> tuple[int, int]:
+def merit(target: Target) -> tuple[int, int]:
     """Code for wide vectors, then code for many features, is taken to be the faster."""
     return target.vector_bits, len(target.features)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.abi import FaultMessage
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, const
 from tilewright.runtime.interface import Interface
 from tilewright.store import Json
 from tilewright.target import Target
@@ -41,7 +41,8 @@ class Program:
     `provenance` says what it was made from, `files` the absolute paths of the files that hold it;
     `denormals` whether its calls keep or flush subnormal numbers; `checked` whether it guards and checks its memory
     (runtime/checked.py); `rooms` what the sizes behind the interface's symbols are at first: those that a call makes
-    larger when it needs them larger."""
+    larger when it needs them larger; `arena` the bytes of scratch memory that a call asks for first, over the
+    interface's symbols: all that it needs, unless it computes sizes itself."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -54,3 +55,4 @@ class Program:
     files: tuple[str, ...] = ()
     checked: bool = False
     rooms: tuple[int, ...] = ()
+    arena: Expr = field(default_factory=lambda: const(0))

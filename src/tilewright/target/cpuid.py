@@ -66,16 +66,16 @@ PLACES: Final[Mapping[str, Place]] = {
 }
 """All that features.py knows, but for the versions of AVX10."""
 
-_SAVES: Final = Place(1, 0, _ECX, 27)
+SAVES: Final = Place(1, 0, _ECX, 27)
 """The system saves registers as XCR0 says."""
 
-_AVX10: Final = Place(7, 1, _EDX, 19, _ZMM)
-_AVX10_VERSION_LEAF: Final = 0x24
+AVX10: Final = Place(7, 1, _EDX, 19, _ZMM)
+AVX10_VERSION_LEAF: Final = 0x24
 
-_CPUID = bytes.fromhex("53 89 f8 89 f1 49 89 d0 0f a2 41 89 00 41 89 58 04 41 89 48 08 41 89 50 0c 5b c3")
+CPUID: Final = bytes.fromhex("53 89 f8 89 f1 49 89 d0 0f a2 41 89 00 41 89 58 04 41 89 48 08 41 89 50 0c 5b c3")
 """push rbx; mov eax, edi; mov ecx, esi; mov r8, rdx; cpuid; the four registers to [r8]; pop rbx; ret"""
 
-_XGETBV = bytes.fromhex("31 c9 0f 01 d0 c3")
+XGETBV: Final = bytes.fromhex("31 c9 0f 01 d0 c3")
 """xor ecx, ecx; xgetbv; ret: the low half of XCR0"""
 
 _XGETBV_AT: Final = 32
@@ -84,10 +84,10 @@ _XGETBV_AT: Final = 32
 def read_features() -> frozenset[str]:
     """The features of the processor that this runs on. Raises RuntimeFault where the system lets no memory
     become executable."""
-    code = CodePages(_XGETBV_AT + len(_XGETBV))
-    code.write(0, _CPUID)
-    code.write(_XGETBV_AT, _XGETBV)
-    code.seal(0, _XGETBV_AT + len(_XGETBV), executable=True)
+    code = CodePages(_XGETBV_AT + len(XGETBV))
+    code.write(0, CPUID)
+    code.write(_XGETBV_AT, XGETBV)
+    code.seal(0, _XGETBV_AT + len(XGETBV), executable=True)
     cpuid = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(code.address)
     xgetbv = ctypes.CFUNCTYPE(ctypes.c_uint32)(code.address + _XGETBV_AT)
     found = (ctypes.c_uint32 * 4)()
@@ -111,10 +111,10 @@ def find_features(ask: Ask, saved: Callable[[], int]) -> frozenset[str]:
     def is_set(place: Place) -> bool:
         return bool(look(place.leaf, place.subleaf)[place.register] >> place.bit & 1)
 
-    registers = saved() if is_set(_SAVES) else 0
+    registers = saved() if is_set(SAVES) else 0
     found = {name for name, place in PLACES.items() if is_set(place) and place.saved & ~registers == 0}
-    if is_set(_AVX10) and _AVX10.saved & ~registers == 0:
-        version = look(_AVX10_VERSION_LEAF, 0)[_EBX] & 0xFF
+    if is_set(AVX10) and AVX10.saved & ~registers == 0:
+        version = look(AVX10_VERSION_LEAF, 0)[_EBX] & 0xFF
         found |= {f"avx10.{number}" for number in (1, 2) if version >= number}
     return frozenset(found)
 

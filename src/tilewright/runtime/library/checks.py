@@ -3,6 +3,7 @@
     sizes(inputs, symbols, bytes, outputs)     ranks and dimensions of the inputs are checked, symbols take their sizes,
                                                and the outputs their ranks, dimensions; bytes of outputs and inputs
     arrays(inputs, outputs, bytes)             the memory of a call is there, large enough and aligned
+    arena0(symbols, arena)                     the scratch memory that a call of the first program asks for; arena1 …
 
 `inputs` and `outputs` are the caller's records, read as numbers (`codes.py`). An output of a size that the call
 computes has -1 in every dimension, and 0 bytes. Sizes are checked against 64 bits: what wraps around is refused.
@@ -31,7 +32,8 @@ class Checks:
     """The two functions for an interface, and the code of each of their checks, in the order in which code generation
     numbers them: those of `sizes`, then those of `arrays`."""
 
-    def __init__(self, interface: Interface) -> None:
+    def __init__(self, interface: Interface, arenas: Sequence[Expr]) -> None:
+        """`arenas` are the bytes of the programs' scratch memory, over the symbols of `interface`."""
         self._interface = interface
         self._inputs = _numbers("inputs", ARRAY_WORDS * len(interface.inputs))
         self._outputs = _numbers("outputs", ARRAY_WORDS * len(interface.outputs))
@@ -42,6 +44,12 @@ class Checks:
         self._dims: dict[tuple[int, int], Var] = {}
         self.sizes = self._check_sizes()
         self.arrays = self._check_arrays()
+        self.arenas = [self._measure_arena(f"arena{n}", size) for n, size in enumerate(arenas)]
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """All of them, in the order of their checks."""
+        return (self.sizes, self.arrays, *self.arenas)
 
     def _finish(self, name: str, params: tuple[Buffer, ...], outputs: int) -> Function:
         function = Function(name, (), params, seq(*self._body), outputs)
@@ -161,6 +169,16 @@ class Checks:
         if alignment > 1:
             what = f"{called} is not aligned: its address is no multiple of {alignment}"
             self._require(equal(Mod(data, const(alignment)), 0), Code.ROOM, what)
+
+    # --- scratch memory ---------------------------------------------------------------------------------------------
+
+    def _measure_arena(self, name: str, size: Expr) -> Function:
+        symbols, arena = _numbers("symbols", len(self._interface.symbols)), _numbers("arena", 1)
+        for n, symbol in enumerate(self._interface.symbols):
+            self._body.append(Let(symbol, Load(symbols, (const(n),))))
+        self._require(fits(size), Code.MEMORY, "the inputs are too large: the bytes of the arena are beyond 64 bits")
+        self._body.append(Store(arena, (const(0),), size))
+        return self._finish(name, (symbols, arena), 1)
 
     # --- records ----------------------------------------------------------------------------------------------------
 

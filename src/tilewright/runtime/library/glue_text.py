@@ -9,6 +9,9 @@ from __future__ import annotations
 HEAD = """
 %row = type { i32, i32, i32 }
 %port = type { i32, i32, i32, i32, i32, i32 }
+%program = type { i64, i64, i64, i64, i64, i64, i64, i64, i64 }
+@chosen = internal global i64 0
+@lacking = internal global i64 0
 declare ptr @calloc(i64, i64)
 declare void @free(ptr)
 declare i32 @posix_memalign(ptr, i64, i64)
@@ -17,7 +20,6 @@ declare i32 @strcmp(ptr, ptr)
 declare i64 @sysconf(i32)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
-declare ptr @$WEIGHTS$()
 @integer = internal constant [5 x i8] c"%lld\\00"
 @real = internal constant [6 x i8] c"%.17g\\00"
 """
@@ -123,35 +125,72 @@ make:
 poor:
   ret i32 $MEMORY$
 fill:
-  %base = call ptr @$WEIGHTS$()
-  %constants = getelementptr i8, ptr %c, i64 $CONSTANTS_AT$
-  br label %next
-next:
-  %n = phi i64 [ 0, %fill ], [ %n1, %one ]
-  %all = icmp uge i64 %n, $CONSTANTS$
-  br i1 %all, label %filled, label %one
-one:
-  %offset_at = getelementptr i64, ptr @places, i64 %n
-  %offset = load i64, ptr %offset_at
-  %address = getelementptr i8, ptr %base, i64 %offset
-  %constant = getelementptr ptr, ptr %constants, i64 %n
-  store ptr %address, ptr %constant
-  %n1 = add i64 %n, 1
-  br label %next
-filled:
   %page = call i64 @sysconf(i32 $PAGE_BYTES$)
   %pages = call i64 @sysconf(i32 $PAGES$)
   %memory = mul i64 %page, %pages
   %limit = getelementptr i8, ptr %c, i64 $LIMIT$
   store i64 %memory, ptr %limit
 $RECORD$
+  %which = load i64, ptr @chosen
+  %which_at = getelementptr i8, ptr %c, i64 $PROGRAM$
+  store i64 %which, ptr %which_at
+  %state_at = getelementptr i8, ptr %c, i64 $STATE$
+  %runs = icmp sge i64 %which, 0
+  br i1 %runs, label %found, label %lacks
+lacks:
+  store i64 $MACHINE$, ptr %state_at
+  %lacking = load i64, ptr @lacking
+  %row = add i64 %lacking, $LACK_ROWS$
+  %f0 = call i32 @fail(ptr %c, i64 %row)
+  ret i32 %f0
+found:
+  %flushes_from = getelementptr %program, ptr @programs, i64 %which, i32 6
+  %flushes = load i64, ptr %flushes_from
+  %flushes_at = getelementptr i8, ptr %c, i64 $FLUSHES$
+  store i64 %flushes, ptr %flushes_at
   call void @small(ptr %c)
+$TAKE_WEIGHTS$
   ret i32 0
 }
 
+define internal void @adopt(ptr %c, ptr %base) {
+entry:
+  %which_at = getelementptr i8, ptr %c, i64 $PROGRAM$
+  %which = load i64, ptr %which_at
+  %program = getelementptr %program, ptr @programs, i64 %which
+  %first = load i64, ptr %program
+  %count_at = getelementptr %program, ptr %program, i64 0, i32 1
+  %count = load i64, ptr %count_at
+  %constants = getelementptr i8, ptr %c, i64 $CONSTANTS_AT$
+  br label %next
+next:
+  %n = phi i64 [ 0, %entry ], [ %n1, %one ]
+  %all = icmp uge i64 %n, %count
+  br i1 %all, label %end, label %one
+one:
+  %number = add i64 %first, %n
+  %offset_at = getelementptr i64, ptr @places, i64 %number
+  %offset = load i64, ptr %offset_at
+  %address = getelementptr i8, ptr %base, i64 %offset
+  %constant = getelementptr ptr, ptr %constants, i64 %n
+  store ptr %address, ptr %constant
+  %n1 = add i64 %n, 1
+  br label %next
+end:
+  ret void
+}
+
 define internal void @small(ptr %c) {
+  %which_at = getelementptr i8, ptr %c, i64 $PROGRAM$
+  %which = load i64, ptr %which_at
+  %program = getelementptr %program, ptr @programs, i64 %which
+  %first_at = getelementptr %program, ptr %program, i64 0, i32 2
+  %first = load i64, ptr %first_at
+  %bytes_at = getelementptr %program, ptr %program, i64 0, i32 3
+  %bytes = load i64, ptr %bytes_at
+  %from = getelementptr i64, ptr @rooms, i64 %first
   %to = getelementptr i8, ptr %c, i64 $ROOMS_AT$
-  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %to, ptr align 8 @rooms, i64 $ROOMS_BYTES$, i1 false)
+  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %to, ptr align 8 %from, i64 %bytes, i1 false)
   ret void
 }
 
@@ -161,6 +200,7 @@ entry:
   br i1 %none, label %end, label %some
 some:
   call void @let_go(ptr %c)
+$DROP_WEIGHTS$
   call void @free(ptr %c)
   br label %end
 end:
@@ -284,6 +324,11 @@ go:
   %ran = icmp eq i32 %code, 0
   br i1 %ran, label %ready, label %end
 ready:
+  %which_at = getelementptr i8, ptr %c, i64 $PROGRAM$
+  %which = load i64, ptr %which_at
+  %late_at = getelementptr %program, ptr @programs, i64 %which, i32 4
+  %late = load i64, ptr %late_at
+  %late_sizes = getelementptr i8, ptr %c, i64 %late
 $HAND_OVER$
   ret i32 0
 end:
@@ -315,11 +360,13 @@ define internal i32 @enter(ptr %c) {
 entry:
   %record = getelementptr i8, ptr %c, i64 $RECORD_AT$
   %fault = getelementptr i8, ptr %c, i64 $FAULT$
+  %which_at = getelementptr i8, ptr %c, i64 $PROGRAM$
+  %which = load i64, ptr %which_at
   call void @awake()
   br label %again
 again:
   %shrunk = phi i1 [ false, %entry ], [ %shrunk, %larger ], [ %shrunk, %grown ], [ true, %shrink ]
-  %status = call i64 @$ENTRY$(ptr %record)
+  %status = call i64 @start(i64 %which, ptr %record)
   %done = icmp eq i64 %status, 0
   br i1 %done, label %end, label %not_done
 end:
@@ -328,7 +375,9 @@ not_done:
   %faulted = icmp sgt i64 %status, 0
   br i1 %faulted, label %told, label %asked
 told:
-  %row = add i64 %status, $PROGRAM_ROWS$
+  %rows_at = getelementptr %program, ptr @programs, i64 %which, i32 5
+  %rows = load i64, ptr %rows_at
+  %row = add i64 %status, %rows
   %f0 = call i32 @fail(ptr %c, i64 %row)
   ret i32 %f0
 asked:
@@ -643,6 +692,34 @@ end:
   ret i32 %wrong
 }
 
+define i32 @$NAME$_arena_bytes(ptr %c, ptr %in, ptr %to) {
+entry:
+  %out = alloca [$ARRAY_WORDS$ x [$SOME_OUTPUTS$ x i64]], align 8
+  %wrong = call i32 @check(ptr %c, ptr %in, ptr %out, i64 $INPUTS$, i64 $OUTPUTS$)
+  %well = icmp eq i32 %wrong, 0
+  br i1 %well, label %look, label %end
+look:
+  %none = icmp eq ptr %to, null
+  br i1 %none, label %refuse, label %ask
+refuse:
+  %f0 = call i32 @fail(ptr %c, i64 $NO_NUMBER$)
+  ret i32 %f0
+ask:
+  %which_at = getelementptr i8, ptr %c, i64 $PROGRAM$
+  %which = load i64, ptr %which_at
+  %sizes = getelementptr i8, ptr %c, i64 $SIZES$
+  %fault = getelementptr i8, ptr %c, i64 $FAULT$
+  %status = call i64 @arena(i64 %which, ptr %sizes, ptr %to, ptr %fault)
+  %told = icmp eq i64 %status, 0
+  br i1 %told, label %end, label %large
+large:
+  %row = add i64 %status, $CHECK_ROWS$
+  %f1 = call i32 @fail(ptr %c, i64 %row)
+  ret i32 %f1
+end:
+  ret i32 %wrong
+}
+
 define i32 @$NAME$_set_arena(ptr %c, ptr %memory, i64 %bytes) {
 entry:
   %wrong = call i32 @settable(ptr %c)
@@ -775,6 +852,7 @@ end:
 
 define void @on_load() {
 entry:
+  call void @choose()
   %cores = call i64 @cores()
   call void @$RESET$(i64 %cores)
   %pid = call i32 @getpid()
@@ -856,6 +934,7 @@ so, or, on systems that wipe none, the number of the process."""
 
 LIFE_ALONE = """
 define void @on_load() {
+  call void @choose()
   ret void
 }
 

@@ -6,7 +6,7 @@ from tilewright.report.printable import printable
 from tilewright.report.version import VERSION
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.library.codes import INTERFACE, MEANINGS, MOST_RANK
-from tilewright.runtime.program import Program
+from tilewright.runtime.library.glue import Parts
 
 _TYPES = """\
 #ifndef TILEWRIGHT_TYPES
@@ -84,6 +84,10 @@ int $NAME$_set_parallel($NAME$_context *context, int64_t threads, tilewright_for
 /* Calls of the context allocate at most so many bytes of scratch memory. At first: as much as the machine has. */
 int $NAME$_set_limit($NAME$_context *context, int64_t bytes);
 
+/* How much scratch memory a call with inputs of these ranks and dims needs; data is not looked at. A call that computes
+   sizes itself may need more, and says so. */
+int $NAME$_arena_bytes($NAME$_context *context, const tilewright_array *inputs, int64_t *bytes);
+
 /* Scratch memory for calls of the context: it begins at a multiple of 64, and is used until it is replaced or the
    context is closed. Null: the context allocates its own again, and grows it as calls need it. */
 int $NAME$_set_arena($NAME$_context *context, void *memory, int64_t bytes);
@@ -93,14 +97,25 @@ const void *$NAME$_result(const $NAME$_context *context, int64_t number);
 """
 
 
-def header_text(name: str, program: Program) -> str:
-    """The header of a library called `name`."""
+_WEIGHTS = """
+/* Maps the file of weights, which is checked: no call runs before that. Contexts may share what one has loaded; that
+   one is closed last. */
+int $NAME$_load_weights($NAME$_context *context, const char *path);
+int $NAME$_share_weights($NAME$_context *context, const $NAME$_context *from);
+"""
+
+
+def header_text(parts: Parts) -> str:
+    """The header of a library."""
+    name, interface = parts.name, parts.programs[0].interface
+    functions = _FUNCTIONS + (_WEIGHTS if parts.stamp is not None else "")
+    targets = ", ".join(str(program.target) for program in parts.programs)
     guard = f"TILEWRIGHT_{name.upper()}_H"
     types = _TYPES.replace("$INTERFACE$", str(INTERFACE)).replace("$RANK$", str(MOST_RANK))
     return "\n".join(
         [
-            f"/* {name}: made by Tilewright {VERSION} for {program.target}.",
-            *_ports_lines(program.interface),
+            f"/* {name}: made by Tilewright {VERSION} for {targets}.",
+            *_ports_lines(interface),
             "*/",
             f"#ifndef {guard}",
             f"#define {guard}",
@@ -112,7 +127,7 @@ def header_text(name: str, program: Program) -> str:
             "#endif",
             "",
             types.replace("$CODES$", _codes_text()),
-            _FUNCTIONS.replace("$NAME$", name),
+            functions.replace("$NAME$", name),
             "#ifdef __cplusplus",
             "}",
             "#endif",

@@ -57,9 +57,16 @@ class LibraryPort:
         return f"{self.name}: {self.type}{self.text}"
 
 
-def load(path: str | os.PathLike[str], *, name: str | None = None, threads: int = 1) -> Library:
-    """The library in a file that `Executable.save_library` wrote; `name` is that of its functions (default: the only
-    one that the file has). Calls use up to so many threads, and as much memory as TILEWRIGHT_MEMORY_LIMIT says.
+def load(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+) -> Library:
+    """The library in a file that `save_library` wrote; `name` is that of its functions (default: the only one that the
+    file has), `weights` the file of its weights, if it has one. Calls use up to so many threads, and as much memory as
+    TILEWRIGHT_MEMORY_LIMIT says.
 
     Raises UserError for a file that is no such library, and where this machine cannot run it. The file holds machine
     code: load only what you would run.
@@ -74,6 +81,7 @@ def load(path: str | os.PathLike[str], *, name: str | None = None, threads: int 
             f"it has {', '.join(names) or 'none of its functions'}" if name else f"it has {', '.join(names) or 'none'}"
         )
         raise UserError(f"cannot load {place} as a model", why=why, fix='name one: load(path, name="model")')
+    _check_loaded(place)
     try:
         library = ctypes.CDLL(place, mode=ctypes.DEFAULT_MODE)
     except OSError as error:
@@ -82,15 +90,31 @@ def load(path: str | os.PathLike[str], *, name: str | None = None, threads: int 
     if version != INTERFACE:
         why = f"it has version {version} of the C interface, this one has {INTERFACE}"
         raise UserError(f"cannot load {place}", why=why, fix="write the library again")
-    return Library(library, name, threads)
+    return Library(library, name, threads, None if weights is None else os.fspath(weights))
+
+
+_loaded: dict[str, tuple[int, int, int]] = {}
+"""The files that were loaded by their paths: device, inode and the time of their last change."""
+
+
+def _check_loaded(place: str) -> None:
+    """Raises UserError where another file has the path of one that was loaded: the system would give that one again."""
+    status = os.stat(place)
+    found = status.st_dev, status.st_ino, status.st_mtime_ns
+    if _loaded.setdefault(place, found) != found:
+        raise UserError(
+            f"cannot load {place}",
+            why="this process has loaded another library of that path, which the system would give again",
+            fix="write the library under another name, or load it in another process",
+        )
 
 
 class Library:
     """A library that was loaded. `inputs` and `outputs` say names and types; calling it runs it. Each thread that calls
     has a context of its own."""
 
-    def __init__(self, library: ctypes.CDLL, name: str, threads: int) -> None:
-        self._library, self.name, self._wanted = library, name, threads
+    def __init__(self, library: ctypes.CDLL, name: str, threads: int, weights: str | None) -> None:
+        self._library, self.name, self._wanted, self._weights = library, name, threads, weights
         functions: dict[str, tuple[Any, int]] = {
             "open": (ctypes.c_int, 1),
             "close": (None, 1),
@@ -110,6 +134,10 @@ class Library:
             elif count == 2:
                 found.argtypes = [ctypes.c_void_p, ctypes.c_int64]
             self._call[function] = found
+        self._beside = hasattr(library, f"{name}_load_weights")
+        if weights is not None and not self._beside:
+            why = "it was written without weights="
+            raise UserError("the library holds its weights", why=why, fix="load it without a file of weights")
         self.inputs = self._ports("input")
         self.outputs = self._ports("output")
         self._own = threading.local()
@@ -132,6 +160,13 @@ class Library:
             code = self._call["open"](ctypes.byref(place))
             context = _Context(place, self._call["close"])
             self._check(code, place)
+            if self._weights is not None:
+                path = ctypes.c_char_p(os.fsencode(self._weights))
+                self._check(self._library[f"{self.name}_load_weights"](place, path), place)
+            elif self._beside:
+                raise UserError(
+                    "there are no weights", why="the library has them in a file", fix="load(path, weights=…)"
+                )
             self._check(self._call["set_threads"](place, self._wanted), place)
             limit = settings.MEMORY_LIMIT.read()
             if limit:

@@ -4,68 +4,156 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from tilewright.codegen.abi import ENTRY, LEAVE, PARALLEL, RESET, STOP
+from tilewright.codegen.assemble import assemble
+from tilewright.codegen.elf import read_object
 from tilewright.codegen.image import decode
+from tilewright.codegen.library.relocatable import Linked, Material, archive, object_file
 from tilewright.codegen.library.shared_object import Contents, Piece, shared_object
+from tilewright.codegen.pool import pool_text
 from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
+from tilewright.runtime.file import check_together, merit
 from tilewright.runtime.library.codes import MOST_RANK
-from tilewright.runtime.library.glue import FUNCTIONS, ON_LOAD, ON_UNLOAD, WEIGHTS, make_glue
+from tilewright.runtime.library.glue import (
+    ON_LOAD,
+    ON_UNLOAD,
+    WEIGHTS,
+    Parts,
+    base_of,
+    entry_name,
+    glue_object,
+    make_glue,
+)
 from tilewright.runtime.library.header import header_text
-from tilewright.runtime.library.weights import Weights
+from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
+from tilewright.runtime.library.weights import Weights, stamp_of
+from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
 from tilewright.store.files import check_place, replace_file
 from tilewright.store.pages import release
 from tilewright.target.machine import is_elf
 
+Place = str | os.PathLike[str]
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+OBJECT, ARCHIVE = ".o", ".a"
+"""What the names of object files and static libraries end in."""
+
+_MOST_BYTES = 1 << 31
+
+_POOL = (PARALLEL, LEAVE, RESET, STOP)
 
 
 def write_library(
-    path: str | os.PathLike[str], program: Program, header: str | os.PathLike[str] | None, name: str
+    path: Place, programs: Sequence[Program], name: str, header: Place | None = None, weights: Place | None = None
 ) -> None:
-    """Writes a program as a shared library, and its C header where one is asked for: all of each, or nothing.
+    """Writes programs of one model, for different machines, as one shared library, or as an object file or a static
+    library where the name ends so; its C header, and a file for its weights, where these are asked for. Each file is
+    written whole or not at all, the library last.
 
     Raises UserError for a name that is none in C, a place where no file can be written, and what no library can hold.
     """
-    _check(program, name)
-    place, sources = Path(path_of(path)), list(program.files)
-    check_place(place, sources)
+    _check(programs, name)
+    sources = [file for program in programs for file in program.files]
+    places = [Path(path_of(place)) for place in (path, header, weights) if place is not None]
+    for n, place in enumerate(places):
+        check_place(place, sources)
+        if any(os.path.abspath(place) == os.path.abspath(other) for other in places[:n]):
+            raise UserError(f"cannot write {place} twice", fix="give library, header and weights a file each")
+    held = Weights()
+    found = [held.places(program.constants) for program in programs]
+    held.close()
+    stamp = None if weights is None else stamp_of(held)
+    forks = any(len(program.code) > 1 for program in programs)
+    parts = Parts(name, programs, found, forks, stamp)
+    library = _file(parts, () if stamp is not None else held.parts, Path(path_of(path)).suffix)
+    if weights is not None:
+        _write(weights, held.parts, sources)
     if header is not None:
-        check_place(Path(path_of(header)), sources)
-    parts = shared_object(_contents(program, name))
+        _write(header, [header_text(parts).encode()], sources)
+    _write(path, library, sources)
 
+
+def _write(path: Place, parts: Iterable[bytes | memoryview], sources: Sequence[str]) -> None:
     def write(file: BinaryIO) -> None:
         for part in parts:
             file.write(part)
             release(part)
 
-    replace_file(place, write, sources)
-    if header is not None:
-        text = header_text(name, program).encode()
-
-        def write_text(file: BinaryIO) -> None:
-            file.write(text)
-
-        replace_file(Path(path_of(header)), write_text, sources)
+    replace_file(Path(path_of(path)), write, sources)
 
 
-def _contents(program: Program, name: str) -> Contents:
-    weights = Weights()
-    places = weights.places(program.constants)
-    glue = make_glue(name, program, places, len(program.code) > 1)
-    pieces = [Piece(glue.image, glue.names, {n: n for n in (ENTRY, WEIGHTS, RESET, STOP)})]
-    pieces.append(Piece(decode(program.code[0]), {ENTRY: ENTRY}, {PARALLEL: PARALLEL, LEAVE: LEAVE}))
-    if len(program.code) > 1:
-        pieces.append(Piece(decode(program.code[1]), {n: n for n in (PARALLEL, LEAVE, RESET, STOP)}))
-    exports = [f"{name}_{function}" for function in FUNCTIONS]
-    return Contents(pieces, exports, ON_LOAD, ON_UNLOAD, WEIGHTS, weights.parts)
+def _file(parts: Parts, weights: Sequence[bytes | memoryview], ending: str) -> Iterable[bytes | memoryview]:
+    """The file that a name with this ending stands for: an object file, a static library or a shared one."""
+    if ending not in (OBJECT, ARCHIVE):
+        return shared_object(_contents(parts, weights))
+    made = list(object_file(_material(parts, weights)))
+    return made if ending == OBJECT else archive("model.o", made, parts.exports)
 
 
-def _check(program: Program, name: str) -> None:
+def _material(parts: Parts, weights: Sequence[bytes | memoryview]) -> Material:
+    size = sum(memoryview(part).nbytes for part in weights)
+    if size >= _MOST_BYTES:
+        raise UserError(
+            "cannot put the weights into an object file",
+            why=f"they take {size:,} bytes, and code reaches {_MOST_BYTES:,}",
+            fix="write them to a file beside it: weights=",
+        )
+    base = parts.base
+    objects = [glue_object(parts)]
+    if parts.forks:
+        objects.append(assemble(pool_text(base.triple, base.data_layout), base, level=0))
+    images = [Linked(decode(program.code[0]), {ENTRY: entry_name(n)}) for n, program in enumerate(parts.programs)]
+    if parts.asks:
+        images.append(Linked(question_image(), {n: n for n in (CPUID_NAME, XGETBV_NAME)}))
+    read = [read_object(one) for one in objects]
+    return Material(read, images, parts.exports, ON_LOAD, ON_UNLOAD, WEIGHTS, weights)
+
+
+def _contents(parts: Parts, weights: Sequence[bytes | memoryview]) -> Contents:
+    programs = parts.programs
+    entries = [entry_name(n) for n in range(len(programs))]
+    own = (*parts.exports, ON_LOAD, ON_UNLOAD)
+    asked = {n: n for n in (*entries, WEIGHTS, RESET, STOP, CPUID_NAME, XGETBV_NAME)}
+    pieces = [Piece(make_glue(parts), {n: n for n in own}, asked)]
+    called = {PARALLEL: PARALLEL, LEAVE: LEAVE}
+    pieces += [
+        Piece(decode(program.code[0]), {ENTRY: entry}, called) for program, entry in zip(programs, entries, strict=True)
+    ]
+    if parts.forks:
+        pieces.append(Piece(decode(pool_code(parts.base)), {n: n for n in _POOL}))
+    if parts.asks:
+        pieces.append(Piece(question_image(), {n: n for n in (CPUID_NAME, XGETBV_NAME)}))
+    return Contents(pieces, parts.exports, ON_LOAD, ON_UNLOAD, WEIGHTS, weights)
+
+
+def in_order(programs: Sequence[Program]) -> list[Program]:
+    """Programs of one model, the best first. Raises UserError where they do not belong together."""
+    check_together(programs)
+    kinds = sorted({program.target.architecture for program in programs})
+    if len(kinds) > 1:
+        raise UserError(
+            "cannot make one library for several architectures",
+            why=f"the programs are for {' and '.join(kinds)}, and an ELF file has code for one",
+            fix="write a library for each",
+        )
+    if len(programs) > 1 and any(program.target.features > base_of(program).features for program in programs):
+        if kinds != ["x86_64"]:
+            raise UserError(
+                f"cannot choose between programs for {kinds[0]} when a library is loaded",
+                why="how a processor of that architecture tells its features is not known here",
+                fix="write a library for each",
+            )
+    return sorted(programs, key=lambda program: merit(program.target), reverse=True)
+
+
+def _check(programs: Sequence[Program], name: str) -> None:
     """Refuses what a library cannot be made of."""
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -73,19 +161,21 @@ def _check(program: Program, name: str) -> None:
             why="its functions begin with that name, so it must be one in C",
             fix='take letters, digits and underscores: name="model"',
         )
-    if not is_elf(program.target.triple):
-        raise UserError(
-            f"cannot make a library for {program.target}",
-            why=f"libraries are ELF files for Linux, and the target's system is {program.target.triple}",
-            fix="compile the model on Linux",
-        )
-    if program.checked:
-        raise UserError(
-            "cannot make a library of a program that checks its memory",
-            why="its calls run between guard pages, twice, as only Python calls them",
-            fix="compile without TILEWRIGHT_CHECK",
-        )
-    for port in (*program.interface.inputs, *program.interface.outputs):
+    for program in programs:
+        if not is_elf(program.target.triple):
+            raise UserError(
+                f"cannot make a library for {program.target}",
+                why=f"libraries are ELF files for Linux, and the target's system is {program.target.triple}",
+                fix="compile the model on Linux",
+            )
+        if program.checked:
+            raise UserError(
+                "cannot make a library of a program that checks its memory",
+                why="its calls run between guard pages, twice, as only Python calls them",
+                fix="compile without TILEWRIGHT_CHECK",
+            )
+    interface = programs[0].interface
+    for port in (*interface.inputs, *interface.outputs):
         if port.type.rank > MOST_RANK:
             raise UserError(
                 f"cannot make a library with {port.label}",

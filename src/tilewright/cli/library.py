@@ -1,0 +1,36 @@
+"""Libraries that `tilewright compile` writes: which files they are, asked before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tilewright as tw
+from tilewright.cli.saving import place_for
+from tilewright.report.errors import UserError
+from tilewright.runtime.executable import Executable
+
+ENDINGS = (".so", ".o", ".a")
+
+
+class Library:
+    """A library at a place, if it ends as one does, and the files beside it that options name."""
+
+    def __init__(self, place: Path, model: str, beside: Mapping[str, str | None], name: str | None) -> None:
+        """Raises UserError for options that belong to a library where none is written, and for places where no file
+        can be written."""
+        self.place, self.wanted, self._name = place, place.suffix in ENDINGS, name or "model"
+        given = {option: file for option, file in beside.items() if file is not None}
+        if not self.wanted and (given or name is not None):
+            option = next(iter(given), "--name")
+            raise UserError(
+                f"{option} belongs to a library, and {place} is none",
+                why=f"a library is a file whose name ends in {', '.join(ENDINGS)}",
+                fix=f"write one: --output lib{self._name}.so",
+            )
+        self._beside = {option: place_for(file, option, model) for option, file in given.items()}
+
+    def save(self, executables: Sequence[Executable]) -> None:
+        """Writes the library."""
+        header, weights = self._beside.get("--header"), self._beside.get("--weights")
+        tw.save_library(self.place, *executables, header=header, weights=weights, name=self._name)
