@@ -37,6 +37,11 @@ class Access:
         place = f"{self.buffer.name}[{', '.join(str(i) for i in self.indices)}]"
         return f"{'store' if self.is_store else 'load'} {place}"
 
+    @property
+    def said(self) -> str:
+        """What a statement does, as a person says it: "loads x[i]"."""
+        return str(self).replace(" ", "s ", 1)
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:

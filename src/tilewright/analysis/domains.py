@@ -15,26 +15,18 @@ from functools import lru_cache
 from itertools import takewhile
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.intervals import Range, Ranges
+from tilewright.analysis.intervals import Range, Ranges, interval
 from tilewright.analysis.known import NOTHING, Known, bound, compared, exchanged, resolved, tighten
-from tilewright.analysis.regions import ranges_of, whole
+from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.vectors import longest
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import Polynomial, expression, linear_in, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, Lt, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import (
-    blocks,
-    loaded_buffers,
-    loads_of,
-    loops_around,
-    path_to,
-    perfect_nest,
-    statements,
-    substitute_expressions,
-)
-from tilewright.loops.nodes import Block, Buffer, For, Function, LoopKind, Stmt, Store
+from tilewright.loops.edit import loads_of, path_to, substitute_expressions
+from tilewright.loops.nodes import Block, For, Function, Stmt, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +181,12 @@ def ranges_in(loops: Sequence[For]) -> dict[Var, Range]:
     return ranges_of(unclipped(loops)[0])
 
 
+def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
+    """The most that an extent is while the loops around it run; None where no bound is known."""
+    bounds = interval(longest(extent), ranges_in(around))
+    return None if bounds is None else longest(simplify(bounds.high))
+
+
 @lru_cache(maxsize=1 << 7)
 def known_in(loops: tuple[For, ...]) -> Known:
     """What is known in loops. Ends that a split clipped count as whole."""
@@ -205,21 +203,6 @@ def inverse(indices: Sequence[Expr], box: Ranges) -> Callable[[Sequence[Expr]], 
         return single | {v: places[n] if at is const(0) else simplify(places[n] - at) for n, v, at in told}
 
     return axes_at
-
-
-def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
-    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
-    the points of its block). None where there is none."""
-    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
-    block = next((b for b in blocks(function.body) if b.body in stores), None)
-    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
-        return None
-    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
-    nest, domain = [*loops, block][0], domain_of(block, loops)
-    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
-        return None
-    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
-    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
 
 
 def nest_of(function: Function, block: Block) -> Stmt:

@@ -61,6 +61,13 @@ class Elements(Region):
         """The ranges of the indices of an element."""
         return dict(zip(point(len(self.ranges)), self.ranges, strict=True))
 
+    def inside(self, shape: Sequence[Expr], known: Known) -> Elements:
+        """Those that are in a buffer of this shape; conditions that hold throughout the box are left out."""
+        edges = [edge for d, extent in zip(self.box, shape, strict=True) for edge in (d, simplify(extent - d - 1))]
+        box = known.where(self.box)
+        kept = [c for c in dict.fromkeys([*self.conditions, *edges]) if not box.never_negative(polynomial(c))]
+        return Elements(self.ranges, self.exact, tuple(kept))
+
 
 def touches(root: Stmt, buffer: Buffer) -> list[Touch]:
     """The accesses of a buffer in `root`, in program order; of one statement the loads first."""

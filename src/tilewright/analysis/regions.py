@@ -16,7 +16,7 @@ from tilewright.analysis.accesses import Access, accesses
 from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.linear import plus, polynomial
-from tilewright.expr.nodes import Expr, FloorDiv, Max, Min, Mod, Ramp, Var, const
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Ramp, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import bits_of, variables_of
 from tilewright.loops.edit import allocations
@@ -37,6 +37,13 @@ class Region:
         for r in self.ranges:
             total = total * r.extent
         return simplify(total)
+
+    def is_contiguous_in(self, shape: Sequence[Expr]) -> bool:
+        """Whether the box is contiguous in a row-major buffer of this shape, and of known size: extents of 1, then a
+        part of one dimension, then whole dimensions."""
+        whole = [simplify(r.extent - extent) is const(0) for r, extent in zip(self.ranges, shape, strict=True)]
+        first = next((n for n, r in enumerate(self.ranges) if r.extent is not const(1)), len(whole))
+        return isinstance(self.size, Const) and all(whole[first + 1 :])
 
     def __str__(self) -> str:
         return f"[{', '.join(str(r) for r in self.ranges)}]"
@@ -84,6 +91,15 @@ def span(begin: Expr, end: Expr) -> Range:
 def whole(shape: Sequence[Expr]) -> tuple[Range, ...]:
     """The box of all elements of a buffer of this shape."""
     return tuple(Range(const(0), simplify(extent)) for extent in shape)
+
+
+def clipped(box: Sequence[Range], shape: Sequence[Expr]) -> Region:
+    """The part of a box inside a buffer of this shape, where both are known numbers."""
+    ranges: list[Range] = []
+    for r, extent in zip(box, shape, strict=True):
+        fixed = all(isinstance(e, Const) for e in (r.begin, r.extent, extent))
+        ranges.append(span(simplify(maximum(r.begin, 0)), simplify(minimum(r.end, extent))) if fixed else r)
+    return Region(tuple(ranges), False)
 
 
 _DECIDED = bits_of(FloorDiv, Mod, Min, Max)

@@ -34,7 +34,7 @@ from tilewright.schedule.blocks import padding
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, step_of_pieces
 from tilewright.schedule.buffers import copies, layout
-from tilewright.schedule.facts.iterations import require_instructions
+from tilewright.schedule.facts import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.step import Made, Obstacle, Refused, Step, refusing

@@ -19,7 +19,7 @@ from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loops_around
+from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.target.target import SHORTEST_LANES
 from tilewright.types.scopes import Scope
@@ -152,6 +152,13 @@ def _rows_of(extent: Expr) -> tuple[bool, int]:
     """The order of axes as rows of tiles: one that is known to be long enough for a tile (two of the shortest vectors)
     first, then the longest. If the extent is dynamic, like a batch, most rows of a tile may be beyond it."""
     return isinstance(extent, Const) and known(extent) >= 2 * SHORTEST_LANES, known(extent)
+
+
+def maps_points(block: Block, buffer: Buffer) -> bool:
+    """Whether a block is one store for each point, which reads a buffer at that point alone, if at all."""
+    points = tuple(a.var for a in block.axes)
+    is_map = not block.reduce and block.where is None and isinstance(block.body, Store)
+    return is_map and all(ld.indices == points for ld in loads(block) if ld.buffer is buffer)
 
 
 def factors_of(store: Store) -> tuple[Operand, Operand] | None:

@@ -21,7 +21,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.plan.facts.contraction import Contraction, factors_of
+from tilewright.plan.facts.contraction import Contraction, factors_of, maps_points
 from tilewright.schedule.find import writers_of
 from tilewright.types.scopes import Scope
 
@@ -248,10 +248,8 @@ def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
     if len(readers) != 1 or out not in allocations(function.body):
         return None
     (reader,) = readers
-    points = tuple(a.var for a in reader.axes)
-    if reader.reduce or reader.where is not None or not isinstance(reader.body, Store) or reader.body.indices != points:
-        return None
-    return reader if all(ld.indices == points for ld in loads(reader) if ld.buffer is out) else None
+    own = isinstance(reader.body, Store) and reader.body.indices == tuple(a.var for a in reader.axes)
+    return reader if own and maps_points(reader, out) else None
 
 
 def _epilogue(last: Block, block: Block, out: Buffer, image: tuple[int, ...]) -> Epilogue:

@@ -10,9 +10,8 @@ from tilewright.analysis.sizes import USUAL, Sizes, known
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import blocks, loads
-from tilewright.loops.nodes import Store
-from tilewright.plan.facts.contraction import Contraction, Operand
+from tilewright.loops.edit import blocks
+from tilewright.plan.facts.contraction import Contraction, Operand, maps_points
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums
 from tilewright.target import Target
@@ -166,15 +165,8 @@ def recognise(facts: Facts) -> Product | None:
         return None
     if found.rows is None and windows is not None and not (windows.rows.dynamic or windows.columns.dynamic):
         return None
-    for block in blocks(facts.inlined.body):
-        if block is found.block:
-            continue
-        if block.reduce or block.where is not None or not isinstance(block.body, Store):
-            return None
-        points = tuple(a.var for a in block.axes)
-        if any(ld.buffer is found.out and ld.indices != points for ld in loads(block)):
-            return None
-    return Product(found, measure(found))
+    others = [block for block in blocks(facts.inlined.body) if block is not found.block]
+    return Product(found, measure(found)) if all(maps_points(block, found.out) for block in others) else None
 
 
 def measure(found: Contraction) -> Size:

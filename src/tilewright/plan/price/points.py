@@ -61,15 +61,20 @@ def nest_seconds(nest: Stmt, target: Target) -> float:
     """Seconds of one core for a scheduled nest: its instructions, or what it touches, each buffer brought once from
     where it lies, whichever take longer."""
     found, own = moving_accesses(nest), set(allocations(nest))
-    cycles = sum((_store_cycles if a.is_store else _load_cycles)(a, target) for a in found)
+    cycles = sum(_cycles(a, target) for a in found)
     stored = {a.buffer: a.is_store for a in found if a.buffer not in own}
     total = sum(map(_bytes, stored))
     moved = ((rewrite_seconds if store else reread_seconds)(_bytes(b), total, target) for b, store in stored.items())
     return max(cycles / target.core.hertz, sum(moved))
 
 
-def _store_cycles(access: Access, target: Target) -> float:
-    """Cycles of a store and of what it stores. What an accumulation adds up waits for the sum of the turn before."""
+def _cycles(access: Access, target: Target) -> float:
+    """Cycles of a load, or of a store and of what it stores; what lies in registers is there. What an accumulation adds
+    up waits for the sum of the turn before."""
+    each = target.core.store_cycles if access.is_store else target.core.load_cycles
+    moved = 0.0 if access.buffer.scope is Scope.REGISTER else each * _count(access, target)
+    if not access.is_store:
+        return moved
     assert isinstance(access.statement, Store)
     value, lanes, vectors, turns = access.statement.value, _lanes(access, target), 1.0, 1.0
     for loop in access.loops:
@@ -79,13 +84,7 @@ def _store_cycles(access: Access, target: Target) -> float:
     cycles = vectors * vector_cycles(work_of(value, read), target, lanes)
     if any(load.buffer is access.buffer for load in read):
         cycles = max(cycles, turns * target.core.fma_latency)
-    near = access.buffer.scope is Scope.REGISTER
-    return cycles if near else cycles + target.core.store_cycles * _count(access, target)
-
-
-def _load_cycles(access: Access, target: Target) -> float:
-    """Cycles of a load; what lies in registers is there."""
-    return 0.0 if access.buffer.scope is Scope.REGISTER else target.core.load_cycles * _count(access, target)
+    return cycles + moved
 
 
 def _count(access: Access, target: Target) -> float:

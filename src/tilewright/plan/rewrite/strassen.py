@@ -48,13 +48,9 @@ def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
 
 
 def half_columns(columns: int, target: Target) -> int:
-    """The columns of a half-size block: whole vectors, padded to the width that is cheapest for its register tiles."""
+    """The columns of a half-size block: whole vectors, padded to the width that is cheapest for its register tiles: the
+    one that leaves the fewest vectors beyond whole panels of two and of three."""
     lanes = target.lanes(f32)
     few = -(-columns // (2 * lanes))
     wider = range(few, few + few // 64 + 1)
-    return lanes * min(wider, key=lambda n: (_panels(n), n))
-
-
-def _panels(vectors: int) -> int:
-    """The vectors left over beyond whole panels, of two or of three vectors."""
-    return vectors % 2 + vectors % 3
+    return lanes * min(wider, key=lambda n: (n % 2 + n % 3, n))

@@ -20,8 +20,8 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Seq, Stmt, Store, While, seq
-from tilewright.schedule.facts import dataflow
-from tilewright.schedule.facts.iterations import LANES, ORDERED, TOGETHER, access_text
+from tilewright.schedule import facts
+from tilewright.schedule.facts import LANES, ORDERED, TOGETHER
 from tilewright.schedule.find import find_block, find_loop, primitive
 from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle, Step
@@ -41,7 +41,7 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
     to the box.
     """
     name = loop.name
-    buffer = dataflow.filled_by(function, block, "cache_write gives the block a local buffer").buffer
+    buffer = facts.filled_by(function, block, "cache_write gives the block a local buffer").buffer
     found = _place(function, block, loop)
     if found.is_after:
         raise Obstacle(block, f"{block.name} comes after loop {name}", f'reverse_compute_at("{block.name}", {name})')
@@ -51,9 +51,9 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
     memory = Memory(function.body)
     reads = memory.loaded(found.nest) - memory.stored(found.nest)
     between = (each for s in (*found.between, found.other) for each in statements(s))
-    dataflow.require_unchanged(function, block, reads, between)
+    facts.require_unchanged(function, block, reads, between)
     path = path_to(found.other, loop)
-    dataflow.require_reached(path, f"loop {name}", through=(For, Seq, If, While), closed=LANES)
+    facts.require_reached(path, f"loop {name}", through=(For, Seq, If, While), closed=LANES)
     nest = nest_over(found.domain, _part(found, box), found.around)
     made = _moved_into(function, found, seq(nest, loop.body))
     _require_no_race(made, found, buffer)
@@ -139,11 +139,11 @@ def computed_after(function: Function, block: Block, loop: For, closed: Collecti
     if not found.is_after:
         raise Obstacle(block, f"{block.name} comes before loop {name}", f'compute_at("{block.name}", {name})')
     memory = Memory(function.body)
-    dataflow.require_reached(path_to(found.other, loop), f"loop {name}", closed=closed)
+    facts.require_reached(path_to(found.other, loop), f"loop {name}", closed=closed)
     _require_apart(found, memory)
     read = memory.loaded(block) & memory.stored(found.other)
     for buffer in read:
-        dataflow.require_plain(function, buffer)
+        facts.require_plain(function, buffer)
     order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in read)
     boxes = {b: box for b in order if (box := box_of(loop.body, b, is_store=True)) is not None}
     moved = nest_over(found.domain, _tile(found, boxes), found.around)
@@ -211,7 +211,7 @@ def _require_final(made: Function, found: _Place, read: set[Buffer]) -> None:
     for loop in found.around:
         load = None if loop.is_single else _meeting(made, found.block.name, loop.var, read)
         if load is not None:
-            why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.name} stores"
+            why = f"{found.block.name} {load.said}, which another iteration of {loop.name} stores"
             fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
             raise Obstacle(load.statement, why, fix)
 
@@ -251,14 +251,14 @@ def _place(function: Function, block: Block, loop: For) -> _Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
     one, two = path_to(function.body, block), path_to(function.body, loop)
     if loop in one:
-        raise Obstacle(block, f"{block.name} is inside {dataflow.word_of(loop)} already")
+        raise Obstacle(block, f"{block.name} is inside {facts.word_of(loop)} already")
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise Obstacle(block, f"{block.name} and {dataflow.word_of(loop)} are not one after the other")
+        raise Obstacle(block, f"{block.name} and {facts.word_of(loop)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
-    domain, between = dataflow.alone_in(function, nest, block), parent.body[min(n, m) + 1 : max(n, m)]
+    domain, between = facts.alone_in(function, nest, block), parent.body[min(n, m) + 1 : max(n, m)]
     return _Place(block, nest, loop, other, parent, domain, between, (*loops_around(other, loop), loop), n > m)
 
 

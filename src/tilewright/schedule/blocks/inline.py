@@ -22,10 +22,10 @@ from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Lo
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.report.quantities import counted
+from tilewright.schedule import facts
 from tilewright.schedule.blocks.compute_at import compute_at, computed_after
 from tilewright.schedule.buffers.copies import compact
 from tilewright.schedule.buffers.layout import set_scope
-from tilewright.schedule.facts import dataflow
 from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, writers_of
 from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -44,10 +44,10 @@ def inline(function: Function, block: Block) -> Step:
     if block.reduce or block.init is not None:
         why = f"{block.name} adds up: its result is complete only at its end"
         raise Obstacle(block, why, fix=f'move it instead: compute_at("{block.name}", …)')
-    alloc = dataflow.filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
+    alloc = facts.filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
     buffer, nest = alloc.buffer, nest_of(function, block)
-    dataflow.require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
-    domain = dataflow.domain_in(nest, block)
+    facts.require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
+    domain = facts.domain_in(nest, block)
     store, box = domain.store, domain.box
     axes_at = inverse(store.indices, box)
     told = axes_at(store.indices)
@@ -99,9 +99,9 @@ def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc,
     for around in path_to(holder, nest)[1:-1]:
         within = set(statements(around))
         for late in (s for s in readers if s not in within):
-            raise Obstacle(late, f"{block.name} is inside {dataflow.word_of(around)}, this is not")
+            raise Obstacle(late, f"{block.name} is inside {facts.word_of(around)}, this is not")
     after = list(statements(holder))
-    dataflow.require_unchanged(function, block, Memory(function.body).loaded(block), after[after.index(block) + 1 :])
+    facts.require_unchanged(function, block, Memory(function.body).loaded(block), after[after.index(block) + 1 :])
 
 
 @primitive("cannot inline {block} into its producer")

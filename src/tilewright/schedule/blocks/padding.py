@@ -15,24 +15,23 @@ import math
 from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.domains import filling_of
 from tilewright.analysis.elements import Touch, conditions_of, point, touches
+from tilewright.analysis.fillings import is_finite, zeros_of
 from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.known import Known, bound, exchanged, resolved
 from tilewright.analysis.memory import Memory
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
 from tilewright.expr.linear import substitute as substituted
-from tilewright.expr.nodes import Add, Cast, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Select, Var
+from tilewright.expr.nodes import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
-from tilewright.schedule.facts.dataflow import word_of
+from tilewright.schedule.facts import word_of
 from tilewright.schedule.find import allocation_of, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
@@ -99,9 +98,9 @@ def trim_sum(function: Function, block: Block, loop: For) -> Step:
     made: list[Expr] = []
     evidence: list[str] = []
     for factor, other in ((product.a, product.b), (product.b, product.a)):
-        _, inside = _zeros_of(function, factor) or ("", [])
+        _, inside = zeros_of(function, factor) or ("", [])
         conditions = [c for c in map(simplify, inside) if mentions(resolved(block, c), {over})]
-        if conditions and not _is_finite(function, other):
+        if conditions and not is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
             raise Obstacle(block, why, "declare the parameter it comes from finite, if it is", part=other)
         made += conditions
@@ -314,27 +313,6 @@ def _product(place: PlaceBeyond) -> Mul:
     return found.term
 
 
-def _zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | None:
-    """The local buffer that a factor is loaded from and that holds zeros where one of some conditions fails, which are
-    in the variables that the factor is written in; None where that is not known."""
-    factor = _unconverted(factor)
-    filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
-    if filling is None or not isinstance(factor, Load):
-        return None
-    store = filling[1].store
-    value = _unconverted(store.value)
-    if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
-        return None
-    places: dict[Expr, Node] = dict(zip(store.indices, factor.indices, strict=True))
-    return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
-
-
-def _unconverted(value: Expr) -> Expr:
-    while isinstance(value, Cast):
-        value = value.a
-    return value
-
-
 def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     """The names of the factors that are zero wherever the condition does not hold."""
     block, function, is_float = place.block, place.function, product.dtype.is_float
@@ -343,7 +321,7 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     if need is None or mentions(over_loops, spatial_loops(block)):
         raise Obstacle(place.block, f"{cond} is no condition on the terms alone", part=cond)
     zero = []
-    for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
+    for buffer, conditions in filter(None, (zeros_of(function, f) for f in (product.a, product.b))):
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
         facts = [joined(polynomial(place.known.simplified(expression(b)))) for b in inside]
         if buffer not in function.params and place.known.follows(joined(need), facts):
@@ -353,23 +331,3 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
     raise Obstacle(place.block, f"what it adds where {cond} does not hold is not known to be zero", fix, part=cond)
-
-
-def _is_finite(function: Function, value: Expr) -> bool:
-    """Whether a value is a finite number: an integer, or loaded from a buffer of finite numbers, directly or through a
-    copy that is padded with finite ones. Conversions to narrower floats may overflow; those to wider ones do not.
-    Floats at least as wide as f32 hold every integer, if rounded."""
-    if not value.dtype.is_float:
-        return True
-    match value:
-        case Const(number):
-            return math.isfinite(number)
-        case Select(_, a, b):
-            return _is_finite(function, a) and _is_finite(function, b)
-        case Cast(a):
-            fits = not a.dtype.is_float or a.dtype.bits <= value.dtype.bits
-            return value.dtype.bits >= dtypes.f32.bits and fits and _is_finite(function, a)
-        case Load(buffer):
-            filling = None if buffer.finite else filling_of(function, buffer)
-            return buffer.finite or (filling is not None and _is_finite(function, filling[1].store.value))
-    return False

@@ -24,7 +24,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.dataflow import domain_in, require_unchanged
+from tilewright.schedule.facts import domain_in, require_unchanged
 from tilewright.schedule.find import primitive, writers_of
 from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.types.scopes import Scope

@@ -7,22 +7,21 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
-from tilewright.analysis.domains import known_in
+from tilewright.analysis.domains import greatest, known_in
 from tilewright.analysis.elements import Elements, box_of, cover_all, elements, exactly, tightened, touches, unwritten
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.known import NOTHING, Known
+from tilewright.analysis.known import NOTHING
 from tilewright.analysis.memory import Memory, defined_in, prefetches_of
 from tilewright.analysis.regions import whole
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
-from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
+from tilewright.schedule import facts
 from tilewright.schedule.buffers.local import allocation, copy_nest, placed, rebased
-from tilewright.schedule.facts import dataflow, iterations
 from tilewright.schedule.find import find_loop, nests, primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_name
 
@@ -78,7 +77,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
     (buffer,), place = outputs, _top_level(function, block)
     local = placed(buffer.replace(name=unique_name(function, f"{buffer.name}.acc")), scope, block)
     if scope == "register":
-        dataflow.require_no_prefetch(place, buffer, 'take scope="stack"')
+        facts.require_no_prefetch(place, buffer, 'take scope="stack"')
     stored = _stored(function, place, buffer)
     name = unique_name(function, f"{buffer.name}.write")
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
@@ -92,11 +91,11 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
 def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     """The elements that a top-level statement stores: it refuses where they are not all those of a box under some
     conditions, or where the statement reads of the buffer before it stored that."""
-    dataflow.require_plain(function, buffer, place)
+    facts.require_plain(function, buffer, place)
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
-        why = f"it {iterations.access_text(missing.access)} before it stores all of that"
+        why = f"it {missing.access.said} before it stores all of that"
         fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
         raise Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
@@ -141,10 +140,10 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
     before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
     body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
     made = function.replace(body=edit.replace(function.body, loop, loop.replace(body=body)))
-    for each in [each for each in around if each.kind in iterations.TOGETHER]:
+    for each in [each for each in around if each.kind in facts.TOGETHER]:
         with refusing(made, f"cannot stage {buffer.name} in loop {loop.name}"):
             fix = f"take a loop further inside, or leave {each.name} serial"
-            iterations.require_independent(made, find_loop(made, each.var), fix)
+            facts.require_independent(made, find_loop(made, each.var), fix)
     evidence = [f"an iteration of {loop.name} touches {buffer.name}{touched} alone"]
     if stored is not None and loaded is None:
         evidence.append(f"what an iteration of {loop.name} reads of {buffer.name} it stored before")
@@ -155,13 +154,13 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
     """Refuses if the memory is accessed otherwise than by loads and stores of elements, or if a copy would not live as
     long as its contents."""
     loop = around[-1]
-    dataflow.require_plain(function, source, loop)
-    for lanes in (each for each in around if each.kind in iterations.LANES):
+    facts.require_plain(function, source, loop)
+    for lanes in (each for each in around if each.kind in facts.LANES):
         why = f"{lanes.name} runs as {lanes.kind.value}: a local buffer inside has no place"
         raise Obstacle(loop, why, fix=f"take a loop outside {lanes.name}")
-    dataflow.require_no_prefetch(loop.body, source, "stage first")
-    dataflow.require_elements(loop.body, source)
-    iterations.require_begun_inside(loop, [t.init_of for t in touches(loop.body, source)], around)
+    facts.require_no_prefetch(loop.body, source, "stage first")
+    facts.require_elements(loop.body, source)
+    facts.require_begun_inside(loop, [t.init_of for t in touches(loop.body, source)], around)
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -172,23 +171,15 @@ def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, E
     writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
     touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), exactly(writes, known)
     begins = unwritten(found, around) is None and not (writes and exact is None)
-    loaded = None if begins else _inside(touched, source, known)
-    return touched, loaded, (exact or _inside(cover_all(writes, parts, known), source, known)) if writes else None
-
-
-def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
-    """The elements that are in the buffer; conditions that hold throughout the box are left out."""
-    edges = [edge for d, extent in zip(part.box, source.shape, strict=True) for edge in (d, simplify(extent - d - 1))]
-    box = known.where(part.box)
-    kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
-    return Elements(part.ranges, part.exact, tuple(kept))
+    loaded = None if begins else touched.inside(source.shape, known)
+    return touched, loaded, (exact or cover_all(writes, parts, known).inside(source.shape, known)) if writes else None
 
 
 def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[Expr, ...]:
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
     for r in part.ranges:
-        extent = iterations.greatest(r.extent, around)
+        extent = greatest(r.extent, around)
         if extent is None or variables_of(extent) - set(function.symbols) or edit.loads_of(extent):
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
             raise Obstacle(around[-1], why, fix="take a loop further inside")
@@ -247,12 +238,12 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
     found = touches(loop.body, buffer)
     missing = unwritten(found, outside)
     if missing is not None:
-        read = iterations.access_text(missing.access).replace("loads", "reads", 1)
+        read = missing.access.said.replace("loads", "reads", 1)
         why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
         raise Obstacle(missing.access.statement, why)
-    for block, again in iterations.begun_outside([t.init_of for t in found if t.access.is_store], outside):
+    for block, again in facts.begun_outside([t.init_of for t in found if t.access.is_store], outside):
         why = f"{block.name} goes on adding up in the next iteration of {again.name}"
         raise Obstacle(again, why, fix=f"move {again.name} inside {name}")
 
@@ -266,7 +257,7 @@ def _innermost(function: Function, alloc: Alloc) -> For:
         raise Obstacle(alloc, f"nothing reads or stores {name}")
     around += [tuple(edit.loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
-    found = list(takewhile(lambda loop: loop.kind not in iterations.LANES, shared))
+    found = list(takewhile(lambda loop: loop.kind not in facts.LANES, shared))
     if not found:
         fix = "bring them together first: compute_at, or reverse_compute_at"
         raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix)

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable
 
 from tilewright.analysis.accesses import accesses
-from tilewright.analysis.domains import Domain, filling_of
+from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements, point
+from tilewright.analysis.fillings import filling_of
 from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
@@ -25,7 +26,7 @@ from tilewright.loops import edit
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.buffers.local import allocation, box_nest, placed
-from tilewright.schedule.facts.dataflow import require_elements, require_no_prefetch
+from tilewright.schedule.facts import require_elements, require_no_prefetch
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope

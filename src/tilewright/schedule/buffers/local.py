@@ -19,7 +19,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import substitute_buffers, transform_statements
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, Load, Stmt, Store
 from tilewright.loops.sizes import bytes_of
-from tilewright.schedule.facts.dataflow import require_plain
+from tilewright.schedule.facts import require_plain
 from tilewright.schedule.find import allocation_of
 from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Obstacle

@@ -13,7 +13,7 @@ from tilewright.loops.edit import blocks, loops_around, path_to, replace, statem
 from tilewright.loops.instructions import Mismatch, Tile, match
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.report.quantities import counted
-from tilewright.schedule.facts.iterations import require_independent
+from tilewright.schedule.facts import require_independent
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.target.instructions import INSTRUCTIONS, Instruction

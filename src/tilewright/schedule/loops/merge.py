@@ -24,7 +24,7 @@ from tilewright.loops.edit import (
     substitute_expressions,
 )
 from tilewright.loops.nodes import Alloc, Block, For, Function, LoopKind, Seq, Stmt, seq
-from tilewright.schedule.facts.iterations import LANES, ORDERED, require_independent
+from tilewright.schedule.facts import LANES, ORDERED, require_independent
 from tilewright.schedule.find import nests, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tilewright.analysis.accesses import mentions
+from tilewright.analysis.domains import greatest
 from tilewright.analysis.elements import box_of, elements, touches
-from tilewright.analysis.intervals import Range
-from tilewright.analysis.regions import Region, span
+from tilewright.analysis.regions import Region, clipped
 from tilewright.core.walk import substitute
-from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
-from tilewright.schedule.facts.iterations import greatest
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 from tilewright.types.scopes import Scope
@@ -77,8 +75,8 @@ def _elements(
     """The boxes, each with the offsets from its first element, within the row of that, of what an iteration of the
     innermost of the loops `around` prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
     (whole, *parts), place = boxes, around[-1]
-    pieces = [whole] if _is_one_piece(whole, buffer) else parts
-    if (place is not loop or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
+    pieces = [whole] if whole.is_contiguous_in(buffer.shape) else parts
+    if (place is not loop or apart is not None) and all(piece.is_contiguous_in(buffer.shape) for piece in pieces):
         return [(piece, _parts(around, loop, piece, apart)) for piece in pieces if _moves(piece, loop)]
     own = _touched(place, buffer)[:1]
     if apart is not None or not own or not _moves(own[0], place):
@@ -102,17 +100,9 @@ def _require_iterations(loop: For, *further: LoopKind) -> None:
 def _touched(loop: For, buffer: Buffer) -> list[Region]:
     """The boxes of the buffer that one iteration touches: of all accesses together, then of each, without duplicates.
     Only what is inside the buffer counts; conditions exclude what is beyond."""
-    whole, parts = box_of(loop.body, buffer), [elements(t).ranges for t in touches(loop.body, buffer)]
-    return [] if whole is None else [_inside(whole, buffer), *dict.fromkeys(_inside(part, buffer) for part in parts)]
-
-
-def _inside(box: Sequence[Range], buffer: Buffer) -> Region:
-    """The part of a box inside the buffer, where both are known numbers."""
-    ranges: list[Range] = []
-    for r, extent in zip(box, buffer.shape, strict=True):
-        fixed = all(isinstance(e, Const) for e in (r.begin, r.extent, extent))
-        ranges.append(span(simplify(maximum(r.begin, 0)), simplify(minimum(r.end, extent))) if fixed else r)
-    return Region(tuple(ranges), False)
+    whole, shape = box_of(loop.body, buffer), buffer.shape
+    parts = dict.fromkeys(clipped(elements(t).ranges, shape) for t in touches(loop.body, buffer))
+    return [] if whole is None else [clipped(whole, shape), *parts]
 
 
 def _parts(around: Sequence[For], loop: For, box: Region, apart: int | None) -> list[Expr]:
@@ -130,11 +120,3 @@ def _parts(around: Sequence[For], loop: For, box: Region, apart: int | None) -> 
     assert isinstance(box.size, Const)
     share = max(-(-int(box.size.value) // count), 1)
     return [turn * share + n for n in range(0, share, apart or share)]
-
-
-def _is_one_piece(box: Region, buffer: Buffer) -> bool:
-    """Whether the box is contiguous in row-major order and of known size: extents of 1, then a part of one dimension,
-    then whole dimensions."""
-    whole = [simplify(r.extent - extent) is const(0) for r, extent in zip(box.ranges, buffer.shape, strict=True)]
-    first = next((n for n, r in enumerate(box.ranges) if r.extent is not const(1)), len(whole))
-    return isinstance(box.size, Const) and all(whole[first + 1 :])

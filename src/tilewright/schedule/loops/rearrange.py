@@ -29,7 +29,7 @@ from tilewright.loops.edit import (
     substitute_expressions,
 )
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
-from tilewright.schedule.facts import iterations
+from tilewright.schedule import facts
 from tilewright.schedule.find import primitive
 from tilewright.schedule.nests import nested, settle
 from tilewright.schedule.step import Obstacle, Step, fresh_blocks, rewritten
@@ -98,7 +98,7 @@ def _no_place(loop: For, factor: int, extent: Expr) -> Obstacle:
 def _second_part(function: Function, loop: For, begin: Expr) -> For:
     """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail.
     Refuses if a block sums over the loop and has an init, which would run before each part."""
-    iterations.require_begun_inside(loop, blocks(loop), [loop])
+    facts.require_begun_inside(loop, blocks(loop), [loop])
     return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
 
 
@@ -136,7 +136,7 @@ def partition(function: Function, loop: For, at: int | None = None) -> Step:
     known = Known(ranges_of(around))
     cut = known.simplified(maximum(minimum(place, loop.end), loop.begin))
     rest = _second_part(function, loop, cut)
-    iterations.require_begun_inside(loop, blocks(loop), [each for each in around if each.var in variables_of(cut)])
+    facts.require_begun_inside(loop, blocks(loop), [each for each in around if each.var in variables_of(cut)])
     parts = [settle(p, known) for p in (loop.replace(end=cut), rest)]
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
@@ -151,7 +151,7 @@ def _guarded(loop: For, body: Stmt, conditions: list[Expr]) -> Stmt:
     inner = {s.var for s in statements(body) if isinstance(s, For)}
     for block in (b for b in blocks(body) if b.init is not None and conditions):
         for outside in summed_loops(block) - inner:
-            raise iterations.decompose_first(loop, block, outside)
+            raise facts.decompose_first(loop, block, outside)
     for cond in conditions:
         body = If(cond, body)
     return body
@@ -190,10 +190,10 @@ def fuse(function: Function, outer: For, inner: For) -> Step:
         raise Obstacle(inner, why, fix="give both the same kind first")
     made = fused(outer, inner)
     for block, after in zip(blocks(inner), blocks(made), strict=True):
-        summed = [loop for _, loop in iterations.begun_outside([block], [outer, inner])]
+        summed = [loop for _, loop in facts.begun_outside([block], [outer, inner])]
         between = len(summed) == 1 and not outer.is_single and not inner.is_single
         if between or (summed and _start_conditions(block) != _start_conditions(after)):
-            raise iterations.decompose_first(outer, block, summed[0])
+            raise facts.decompose_first(outer, block, summed[0])
     evidence = f"{inner.name} is all that {outer.name} holds, and its bounds do not change"
     return rewritten(function, outer, made, made.var, evidence)
 
@@ -242,11 +242,11 @@ def reorder(function: Function, *loops: For) -> Step:
         if used:
             raise Obstacle(loop, f"the bounds of {loop.name} depend on {', '.join(used)}, which would run inside it")
     around = {loop.var for loop in loops_around(function.body, chain[0])}
-    for block, over in iterations.begun_outside(blocks(chain[-1]), chain):
+    for block, over in facts.begun_outside(blocks(chain[-1]), chain):
         before, after = (_repeating(block, order) for order in (chain, target))
         if before != after and not summed_loops(block) & around:
-            raise iterations.decompose_first(chain[0], block, over)
-    evidence = iterations.require_reorder(function, chain, [chain.index(loop) for loop in target])
+            raise facts.decompose_first(chain[0], block, over)
+    evidence = facts.require_reorder(function, chain, [chain.index(loop) for loop in target])
     return rewritten(function, chain[0], nested(target, chain[-1].body), None, *evidence)
 
 
@@ -299,7 +299,7 @@ def skew(function: Function, loop: For, inner: For, step: int = 1) -> Step:
         raise Obstacle(inner, why, fix=f'split({inner.name}, 8, tail="mask") first')
     for met in meetings(loop, [loop, inner], loops_around(function.body, loop)):
         if not _stays_forward(met.distances, step):
-            raise iterations.turned_around([loop, inner], met)
+            raise facts.turned_around([loop, inner], met)
     turns = -(-int(width.value) // step)
     total, turn = Var(loop.name + inner.name), Var(inner.name + "t")
     place = simplify(FloorDiv(total, const(step)) + turn - (turns - 1))
@@ -311,7 +311,7 @@ def skew(function: Function, loop: For, inner: For, step: int = 1) -> Step:
     inside = inner.replace(var=turn, begin=const(0), end=const(turns), body=substitute_expressions(body, values))
     count = simplify((rows - 1) * step + width)
     made = loop.replace(var=total, begin=const(0), end=count, body=inside)
-    return rewritten(function, loop, made, (total, turn), iterations.KEPT)
+    return rewritten(function, loop, made, (total, turn), facts.KEPT)
 
 
 def _require_skewable(first: For, second: For) -> None:
@@ -320,7 +320,7 @@ def _require_skewable(first: For, second: For) -> None:
     for loop in (first, second):
         if loop.kind is not LoopKind.SERIAL:
             raise Obstacle(loop, f"{loop.name} is a {loop.kind.value} loop", fix="skew it while it is serial")
-    iterations.require_begun_inside(first, blocks(second), [first, second])
+    facts.require_begun_inside(first, blocks(second), [first, second])
 
 
 def _stays_forward(distances: Vector, step: int) -> bool:

@@ -33,7 +33,7 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.loops.sums import names_in
-from tilewright.schedule.facts import dataflow
+from tilewright.schedule import facts
 from tilewright.schedule.find import primitive
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.nests import nest_over
@@ -109,7 +109,7 @@ def _require_place(block: Block, around: Sequence[For], inner: Sequence[For]) ->
 
 def _require_visible(block: Block, target: For, nest: Stmt) -> None:
     """Requires that all that the nest of the init uses is known before the loop."""
-    dataflow.require_reached(path_to(target, block)[:-1], f"block {block.name}")
+    facts.require_reached(path_to(target, block)[:-1], f"block {block.name}")
     hidden = defined_in(target) - defined_in(nest)
     for missing in (name for name in names_in(nest) if name in hidden):
         raise Obstacle(block, f"the init of {block.name} needs {missing.name}, which is not known before {target.name}")
@@ -120,7 +120,7 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
     assert block.init is not None
     summed, stored = summed_loops(block), stored_buffers(block.init)
     for buffer in stored:
-        dataflow.require_plain(function, buffer, target)
+        facts.require_plain(function, buffer, target)
     between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
     memory, path = Memory(function.body), pairwise(path_to(target, place))
@@ -152,7 +152,7 @@ def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> St
     """
     nest = nest_of(function, block)
     _require_reduce(function, nest, block, loop)
-    domain = dataflow.alone_in(function, nest, block)
+    domain = facts.alone_in(function, nest, block)
     total = _accumulation(block)
     rank = len(block.spatial)
     if not 0 <= axis <= rank:
@@ -266,7 +266,7 @@ def _accumulation(block: Block) -> Summed:
     if total is None:
         why = f"{block.name} does not accumulate by an operator that may be applied in any order"
         raise Obstacle(block, why, "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or")
-    dataflow.single_store(block)
+    facts.single_store(block)
     if any(load.buffer is total.buffer for part in (block.init, block.where) if part for load in loads(part)):
         raise Obstacle(block, f"{block.name} also reads {total.buffer.name} where it does not accumulate")
     return total

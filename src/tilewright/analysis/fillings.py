@@ -1,0 +1,76 @@
+"""What fills a local buffer, where one block alone does: which block, where with zeros, whether with finite numbers.
+
+for i in 0..9: block q(vi = i): q[vi] = select(vi < 8, x[min(vi, 7)], 0.0)
+                                    filling_of(q): block q, over vi in 0..9
+                                    zeros_of(q[vj + 1]): q, [vj + 1 < 8]
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.analysis.domains import Domain, domain_of
+from tilewright.analysis.regions import whole
+from tilewright.core.node import Node
+from tilewright.core.walk import substitute
+from tilewright.expr import dtypes
+from tilewright.expr.build import conjuncts
+from tilewright.expr.nodes import Cast, Const, Expr, Select
+from tilewright.loops.edit import blocks, loaded_buffers, loops_around, perfect_nest, statements
+from tilewright.loops.nodes import Buffer, Function, Load, LoopKind, Stmt, Store
+
+
+def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
+    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
+    the points of its block). None where there is none."""
+    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
+    block = next((b for b in blocks(function.body) if b.body in stores), None)
+    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
+        return None
+    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
+    nest, domain = [*loops, block][0], domain_of(block, loops)
+    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
+        return None
+    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
+    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
+
+
+def zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | None:
+    """The local buffer that a factor is loaded from and that holds zeros where one of some conditions fails, which are
+    in the variables that the factor is written in; None where that is not known."""
+    factor = _unconverted(factor)
+    filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
+    if filling is None or not isinstance(factor, Load):
+        return None
+    store = filling[1].store
+    value = _unconverted(store.value)
+    if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
+        return None
+    places: dict[Expr, Node] = dict(zip(store.indices, factor.indices, strict=True))
+    return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
+
+
+def _unconverted(value: Expr) -> Expr:
+    while isinstance(value, Cast):
+        value = value.a
+    return value
+
+
+def is_finite(function: Function, value: Expr) -> bool:
+    """Whether a value is a finite number: an integer, or loaded from a buffer of finite numbers, directly or through a
+    copy that is padded with finite ones. Conversions to narrower floats may overflow; those to wider ones do not.
+    Floats at least as wide as f32 hold every integer, if rounded."""
+    if not value.dtype.is_float:
+        return True
+    match value:
+        case Const(number):
+            return math.isfinite(number)
+        case Select(_, a, b):
+            return is_finite(function, a) and is_finite(function, b)
+        case Cast(a):
+            fits = not a.dtype.is_float or a.dtype.bits <= value.dtype.bits
+            return value.dtype.bits >= dtypes.f32.bits and fits and is_finite(function, a)
+        case Load(buffer):
+            filling = None if buffer.finite else filling_of(function, buffer)
+            return buffer.finite or (filling is not None and is_finite(function, filling[1].store.value))
+    return False

@@ -1,1 +1,0 @@
-"""What a step asks of a program before it changes anything."""
