@@ -16,6 +16,7 @@ from onnx import helper
 
 import tilewright as tw
 from libraries import digits, linux, same_bits
+from tilewright.expr.dtypes import DTYPES
 from tilewright.graph.parse import parse_module
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import Library, load
@@ -139,6 +140,18 @@ def test_flushed_subnormal_numbers(tmp_path: Path) -> None:
         exe = tw.compile(tw.parse("graph main[n](x: f32[n]) -> y:\n  y: f32[n] = add(x, x)\n"), denormals=word)
         found = agree(exe, saved(exe, tmp_path), [x])
         assert isinstance(found, tuple) and bool(found[0].any()) == (word == "keep")
+
+
+def test_elements_of_all_types(tmp_path: Path) -> None:
+    for name, dtype in list(DTYPES.items()) if LONG else list(DTYPES.items())[::3]:
+        exe = tw.compile(tw.parse(f"graph main[n](x: {name}[n]) -> y:\n  y: {name}[n, 1] = reshape(x, shape=(n, 1))\n"))
+        x = np.array([0, 1, 1, 0, 1]).astype(dtype.numpy)
+        assert isinstance(agree(exe, saved(exe, tmp_path), [x]), tuple), name
+
+
+def test_a_program_without_inputs(tmp_path: Path) -> None:
+    exe = tw.compile(tw.parse("graph main() -> y:\n  y: i64[3] = full(value=2, shape=(3,))\n"))
+    assert isinstance(agree(exe, saved(exe, tmp_path), []), tuple)
 
 
 def test_names_of_all_kinds(tmp_path: Path) -> None:

@@ -225,6 +225,15 @@ def test_threads_processes_and_loops_of_the_caller(tmp_path: Path) -> None:
 
 
 @needs_cc
+@pytest.mark.skipif(current_host().cores < 2, reason="a call on one core has no workers")
+def test_workers_end_with_the_library(tmp_path: Path) -> None:
+    graph = "graph main[n](x: f32[n, 64]) -> y:\n  e: f32[n, 64] = exp(x)\n  y: f32[n, 64] = tanh(e)\n"
+    tw.compile(tw.parse(graph)).save_library(tmp_path / "libmodel.so", header=tmp_path / "model.h")
+    program = compile_c(PROGRAMS / "unload.c", tmp_path, options=("-std=gnu99", "-Wall", "-Wextra", "-Werror"))
+    assert run_program(program, str(tmp_path / "libmodel.so")) == "threads at most 2\n"
+
+
+@needs_cc
 def test_two_libraries_in_one_process(tmp_path: Path) -> None:
     for name, op in (("first", "mul"), ("second", "add")):
         exe = tw.compile(tw.parse(f"graph main[n](x: f32[n]) -> y:\n  y: f32[n] = {op}(x, x)\n"))

@@ -1,8 +1,7 @@
 """The code of a library beside its programs: the functions of its C header for one interface, as an image.
 
 Texts, messages, descriptions of inputs and outputs, places of weights and what programs need of the machine are tables;
-the functions are the same for all libraries (glue_text.py, machine_text.py, weights_text.py), and checks of sizes are
-loops functions (checks.py).
+the functions are the same for all libraries (native/), and checks of sizes are loops functions (checks.py).
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.runtime.interface import Interface, Port
-from tilewright.runtime.library import glue_text, machine_text, weights_text
 from tilewright.runtime.library.checks import Checks
 from tilewright.runtime.library.codes import ARRAY_WORDS, DIMS, INTERFACE, MOST_THREADS, Code
 from tilewright.runtime.library.layout import MESSAGE_BYTES, WORD, Counts, Layout
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, needs_of, needs_text
+from tilewright.runtime.library.native import calls, contexts, life, machine, questions, settings, weights
 from tilewright.runtime.library.texts import Row, Texts, bytes_literal, rows_of
 from tilewright.runtime.library.weights import Stamp
 from tilewright.runtime.memory import UNCOUNTABLE
@@ -190,11 +189,11 @@ class _Text:
     def text(self) -> str:
         """All functions and tables."""
         asks, forks, beside = self._parts.asks, self._parts.forks, self._parts.stamp is not None
-        parts = [glue_text.HEAD, glue_text.ERRORS, glue_text.CONTEXTS, glue_text.CALLS, glue_text.ENTER]
-        parts += [glue_text.RESULTS, glue_text.SETTINGS, glue_text.OVERLAPS, glue_text.QUESTIONS]
-        parts.append(glue_text.LIFE if forks else glue_text.LIFE_ALONE)
-        parts.append(machine_text.X86 if asks else machine_text.ONE)
-        parts.append(weights_text.BESIDE if beside else weights_text.INSIDE)
+        parts = [contexts.HEAD, contexts.ERRORS, contexts.CONTEXTS, calls.CALLS, calls.ENTER]
+        parts += [calls.RESULTS, settings.SETTINGS, calls.OVERLAPS, questions.QUESTIONS]
+        parts.append(life.LIFE if forks else life.LIFE_ALONE)
+        parts.append(machine.X86 if asks else machine.ONE)
+        parts.append(weights.BESIDE if beside else weights.INSIDE)
         parts += [self._start(), self._tables(), self._declarations()]
         text = "\n".join(parts)
         for key, value in self._values().items():
@@ -205,9 +204,9 @@ class _Text:
         layout, interface = self._layout, self._interface
         beside = self._parts.stamp is not None
         values: dict[str, object] = {"RECORD": self._record(), "HAND_OVER": self._hand_over()}
-        values["TAKE_WEIGHTS"] = weights_text.TAKE_BESIDE if beside else weights_text.TAKE_INSIDE
-        values["DROP_WEIGHTS"] = weights_text.DROP_BESIDE if beside else ""
-        values["OWN_MAP"] = "" if self._parts.forks else weights_text.MAP
+        values["TAKE_WEIGHTS"] = weights.TAKE_BESIDE if beside else weights.TAKE_INSIDE
+        values["DROP_WEIGHTS"] = weights.DROP_BESIDE if beside else ""
+        values["OWN_MAP"] = "" if self._parts.forks else weights.MAP
         values |= self._numbers | self._weights_values()
         values |= {"NAME": self._parts.name, "WEIGHTS": WEIGHTS, "INTERFACE": INTERFACE, "RESET": RESET, "STOP": STOP}
         values |= {"INPUTS": len(interface.inputs), "OUTPUTS": len(interface.outputs), "ARRAY_WORDS": ARRAY_WORDS}

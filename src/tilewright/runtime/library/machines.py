@@ -1,4 +1,4 @@
-"""What the programs of a library need of a machine, as rows that code asks CPUID for (machine_text.py)."""
+"""What the programs of a library need of a machine, as rows that code asks CPUID for (native/machine.py)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a library knows of the file of its weights: bytes and the two sums of weights_text.py."""
+    """What a library knows of the file of its weights: bytes and the two sums of native/weights.py."""
 
     bytes: int
     first: int
