@@ -73,7 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(folder: Path) -> Elf:
-    digits().save_library(folder / "libdigits.so", header=folder / "digits.h", name="digits")
+    for header in ("digits.hpp", "digits.h"):
+        digits().save_library(folder / "libdigits.so", header=folder / header, name="digits")
     return Elf(folder / "libdigits.so")
 
 

@@ -19,6 +19,7 @@ from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.file import check_together, merit
 from tilewright.runtime.library.codes import MOST_RANK
+from tilewright.runtime.library.cpp_header import cpp_text
 from tilewright.runtime.library.glue import (
     ON_LOAD,
     ON_UNLOAD,
@@ -41,6 +42,9 @@ from tilewright.target.machine import is_elf
 Place = str | os.PathLike[str]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+CPP_HEADERS = (".hpp", ".hh", ".hxx")
+"""What the names of C++ headers end in."""
 
 OBJECT, ARCHIVE = ".o", ".a"
 """What the names of object files and static libraries end in."""
@@ -76,7 +80,9 @@ def write_library(
     if weights is not None:
         _write(weights, held.parts, sources)
     if header is not None:
-        _write(header, [header_text(parts).encode()], sources)
+        text = header_text(parts)
+        is_cpp = Path(path_of(header)).suffix in CPP_HEADERS
+        _write(header, [(cpp_text(name, text) if is_cpp else text).encode()], sources)
     _write(path, library, sources)
 
 
