@@ -38,7 +38,8 @@ fuzz: $(TEST)
 fuzz-files: $(TEST)
 	$(BIN)/python tests/models/file_runs.py $(ARGS)
 
-# Half an hour. The ONNX project's suite, real models and the digits between guard pages, with every access checked.
+# Half an hour. The ONNX project's suite, real models, the nine networks and the digits between guard pages, with every
+# access checked.
 check-accesses: $(TEST)
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 --hypothesis-profile=long tests/models/test_onnx_backend.py
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 tests/models/test_checked_models.py

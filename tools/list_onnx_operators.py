@@ -70,7 +70,8 @@ that passes fails the tests. They are, by the reason:
 - Products of f32 by constants with known numbers of rows may be computed by seven products of half the size (Strassen's
   scheme, once). Results are off by at most 10⁻⁴ of the sum of |w| times the largest |x| of a pair of rows (random data: by twice
   as much as the product itself, about 10⁻⁶ of the largest result), and an infinity or NaN reaches the row that its own is paired
-  with: 0 and 1, 2 and 3, and so on. `TILEWRIGHT_STRASSEN=0` switches this off; with `precision="bf16"` it is.
+  with: 0 and 1, 2 and 3, and so on. `TILEWRIGHT_STRASSEN=0` switches this off;
+  with `precision="bf16"`, products whose factors are better rounded are left whole.
 - Integers that sizes and places follow from (attributes, shapes, amounts of padding, steps) are at most 2⁴⁰ in magnitude,
   and a tensor has at most 2³⁶ elements, 2³² where its size comes from data; larger ones are errors that name the operator.
   Bounds that an operator clamps (the end of a `Slice`, `Shape`'s `end`) and numbers that are data may be any of 64 bits.

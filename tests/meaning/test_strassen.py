@@ -16,6 +16,7 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph import strassen as rewriting
+from tilewright.lower.graph.reduce_precision import reduce_precision
 from tilewright.lower.graph.strassen import strassen
 from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
 from tilewright.plan.price.contraction import Sums
@@ -70,6 +71,19 @@ def require_bound(found: Array, x: Array, w: Array, target: Target = V4) -> None
     bound = product_error(w, half_columns(w.shape[1], target))
     assert bound <= PRODUCT_ERROR
     assert (np.abs(found - wanted) <= bound * scale).all()
+
+
+def test_where_bf16_is_allowed_products_that_stay_f32_become_halves() -> None:
+    """A machine without products of bf16 pairs, or with slow ones, rounds neither the product nor its halves."""
+    module = product(numbers(128, 768), numbers(768, 768))
+    machine = Target.parse("x86-64-v4 +avx512bf16")
+    pairs, slow = (machine.with_core(dots={"x86.avx512bf16.dot_bf16": cycles}) for cycles in (0.5, 4.0))
+    assert strassen(module, pairs, halves=True) is module
+    for target in (V4, slow):
+        halved = strassen(module, target, halves=True)
+        assert operators(halved) == operators(strassen(module, target)) != operators(module)
+        assert reduce_precision(halved, target) is halved
+        assert reduce_precision(halved, pairs) is halved
 
 
 @pytest.mark.parametrize(
@@ -187,7 +201,6 @@ def test_inaccurate_constants_are_left_alone(bad: str, everywhere: bool) -> None
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     module = product(numbers(128, 768), numbers(768, 768))
     assert "strassen_input" in operators(strassen(module, V4))
-    assert strassen(module, V4, halves=True) is module
     assert not any("strassen" in name for name in tw.compile(module, off=["strassen"]).kernels)
     monkeypatch.setenv("TILEWRIGHT_STRASSEN", "0")
     assert strassen(module, V4) is module

@@ -1,5 +1,6 @@
 """Models with every access checked, between guard pages (TILEWRIGHT_CHECK=1): a slice of the ONNX project's suite, a
-small real model and the digits. `make check-accesses` takes all of the suite, and the larger models, too."""
+small real model and the digits. `make check-accesses` takes all of the suite, the larger models and the nine networks
+of the benchmarks, too."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from benchmarks.network_models import NETWORKS, Network
 from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from test_onnx_backend import CASES, EXPECTED, run_case
@@ -72,3 +74,22 @@ def test_light_model(path: Path) -> None:
     (found,) = exe.run(feed).values()
     expected = onnx.TensorProto.FromString(path.with_name(f"{path.stem}_output_0.pb").read_bytes())
     assert found.shape == numpy_helper.to_array(expected).shape and np.isfinite(found).all()
+
+
+@pytest.mark.skipif(not ALL, reason="a minute: make check-accesses")
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_network(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its published size, every result is that of the program without checks, to the bit."""
+    graph = network.build()
+    model = graph.model().SerializeToString()
+    found = []
+    for checked in (False, True):
+        monkeypatch.setenv("TILEWRIGHT_CHECK", str(int(checked)))
+        exe = tw.compile(model)
+        assert exe.program.checked == checked
+        found.append(exe.run(graph.feeds))
+    plain, between_pages = found
+    assert plain.keys() == between_pages.keys()
+    for name, array in plain.items():
+        assert np.isfinite(array).all()
+        np.testing.assert_array_equal(between_pages[name], array, err_msg=name)

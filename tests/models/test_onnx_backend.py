@@ -20,15 +20,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from onnx import TensorProto, helper, numpy_helper
+from hypothesis import settings as hypothesis_settings
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from tilewright.frontends.onnx import backend
+from tilewright.report import settings
 
 LIST = Path(__file__).with_name("onnx_expected_failures.txt")
+LAST: dict[tuple[bool, bytes], backend.Prepared] = {}
 LEAST_SHARE = 0.60
 LIMIT = 60
 
@@ -60,10 +62,22 @@ def read_list() -> dict[str, str]:
 
 def run_case(case: TestCase) -> None:
     """Compile and run one case; raises whatever goes wrong, a result beyond the case's own tolerance included."""
-    prepared = backend.prepare(case.model, "CPU")
+    prepared = prepared_of(case.model)
     for inputs, expected in case.data_sets:
         results = prepared.run([array_of(value) for value in inputs])
         Runner.assert_similar_outputs([array_of(value) for value in expected], results, case.rtol, case.atol)
+
+
+def prepared_of(model: ModelProto) -> backend.Prepared:
+    """The model compiled, once for cases that follow one another and differ in their data alone."""
+    named = ModelProto()
+    named.CopyFrom(model)
+    named.graph.name = "case"
+    key = settings.CHECK.read(), named.SerializeToString(deterministic=True)
+    if key not in LAST:
+        LAST.clear()
+        LAST[key] = backend.prepare(model, "CPU")
+    return LAST[key]
 
 
 def array_of(value: object) -> object:
@@ -73,7 +87,7 @@ def array_of(value: object) -> object:
 
 CASES = load_cases()
 EXPECTED = read_list()
-LONG = settings.get_current_profile_name() == "long"
+LONG = hypothesis_settings.get_current_profile_name() == "long"
 
 
 def is_drawn(case: TestCase) -> bool:

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeGuard
 
 from tilewright.core.walk import preorder, substitute
@@ -115,6 +117,9 @@ class _Place(NamedTuple):
     end: int
 
 
+_begin, _end = attrgetter("begin"), attrgetter("end")
+
+
 def use_of_arena(
     main: Function, functions: Mapping[str, Function], sizes: Mapping[Var, int], late: Callable[[Var], int]
 ) -> ArenaUse:
@@ -143,7 +148,7 @@ class _Run:
         self.uses = Counter(b for s in statements(main.body) for b in _used(s))
         self.written: dict[str, frozenset[int]] = {}
         self.places: dict[Buffer, _Place] = {}
-        self.owners: list[_Place] = []
+        self.owners: list[_Place] = []  # in the order of their bytes, which no two share
         self.lives: dict[Buffer, list[list[int]]] = {}
         self.moments: list[str] = []
         self.faults: list[str] = []
@@ -157,6 +162,13 @@ class _Run:
             case Seq(body):
                 for inner in body:
                     self.statement(inner)
+            case CallFunction():
+                self.call(s)
+            case View(buffer, source, offset):
+                if source in self.places:
+                    self.view(buffer, source, offset)
+            case Let(var, value):
+                self.values[var] = self.named(var, value)
             case For():
                 for n in range(self.number(s.begin), self.number(s.end)):
                     self.values[s.var] = n
@@ -166,8 +178,6 @@ class _Run:
                     self.statement(then)
                 elif otherwise is not None:
                     self.statement(otherwise)
-            case Let(var, value):
-                self.values[var] = self.named(var, value)
             case Assert(cond):
                 if not _loads(cond) and not self.value(cond):
                     raise _Ends
@@ -184,15 +194,9 @@ class _Run:
             case Enlarge(room, least):
                 if self.number(least) > self.number(room):
                     raise _Ends
-            case View(buffer, source, offset) if source in self.places:
-                begin = self.places[source].begin
-                begin += 0 if offset is None else self.number(offset) * buffer.dtype.bytes
-                self.places[buffer] = _Place(self.places[source].owner, begin, begin + self.bytes_of(buffer))
-            case CallFunction():
-                self.call(s)
             case Publish(buffer):
                 self.published.append(buffer)
-            case View() | Guard():
+            case Guard():
                 return
             case _:
                 raise InternalError(f"{type(s).__name__} in the entry, which only calls kernels")
@@ -235,6 +239,11 @@ class _Run:
             room = f"{self.reserved} bytes in lines of {LINE} are reserved"
             self.faults.append(f"{buffer.name} is at {begin} to {place.end}, and {room}")
 
+    def view(self, buffer: Buffer, source: Buffer, offset: Expr | None) -> None:
+        owner, begin, _ = self.places[source]
+        begin += 0 if offset is None else self.number(offset) * buffer.dtype.bytes
+        self.places[buffer] = _Place(owner, begin, begin + self.bytes_of(buffer))
+
     def call(self, s: CallFunction) -> None:
         """A moment. All that is passed is alive in it: a written buffer overlaps no other one, except an operand that
         the kernel may overwrite."""
@@ -272,9 +281,11 @@ class _Run:
             return
         now = len(self.moments) - 1
         at = begin
-        for other in self.owners:
-            if other.owner is owner and other.begin <= at < other.end:
-                at = other.end
+        for n in range(bisect_right(self.owners, begin, key=_end), len(self.owners)):
+            other = self.owners[n]
+            if other.owner is not owner or other.begin > at or at >= end:
+                break
+            at = other.end
         if at < end:
             lost = [o.owner.name for o in self.owners if o.begin <= at < o.end]
             why = f"{lost[0]} was written there" if lost else "nothing was written there"
@@ -293,13 +304,12 @@ class _Run:
         if not lives or (begin, end) == (whole.begin, whole.end):
             lives.append([now, now])
         lives[-1][1] = now
-        kept = []
-        for other in self.owners:
-            if other.begin < begin:
-                kept.append(other._replace(end=min(other.end, begin)))
-            if other.end > end:
-                kept.append(other._replace(begin=max(other.begin, end)))
-        self.owners = sorted([*kept, _Place(owner, begin, end)], key=lambda place: place.begin)
+        first = bisect_right(self.owners, begin, key=_end)
+        last = bisect_left(self.owners, end, key=_begin)
+        met = self.owners[first:last]
+        before = [met[0]._replace(end=begin)] if met and met[0].begin < begin else []
+        behind = [met[-1]._replace(begin=end)] if met and met[-1].end > end else []
+        self.owners[first:last] = [*before, _Place(owner, begin, end), *behind]
 
     def written_by(self, name: str) -> frozenset[int]:
         """The numbers of the parameters that a function stores to, or hands on to one that does."""

@@ -61,10 +61,8 @@ ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt", "fma", "cast"})
 FUNCTION = 4.0
 """The error of other element-wise operators in units of u: their results are within two units in the last place."""
 
-TRANSFORMS = frozenset({"winograd_input", "winograd_output", "strassen_input", "strassen_output"})
-"""Operators of a few sums of their inputs: the errors of these are as large as errors of TERMS*u of the inputs make."""
-
 TERMS = 4.0
+"""The errors of transforms are as large as errors of TERMS*u of their inputs make."""
 
 
 def in_double(module: Module, rounding: Rounding | None = None) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
@@ -159,7 +157,7 @@ class Rounding:
                 return outputs
             return tuple([self._with_error(y, narrow.attrs.name, narrow.outputs[0].type.dtype) for y in outputs])
         attrs: Any = node.attrs.evaluated(symbols)
-        if node.op.name in TRANSFORMS:
+        if node.op.transforms:
             u = unit_roundoff(kept_in(narrow.inputs[0].type.dtype))
             outputs = node.op.meaning((inputs[0] + self._scaled(TERMS * u * np.abs(inputs[0])), *inputs[1:]), attrs)
         if node.op.is_added:
@@ -228,7 +226,7 @@ def _errors(random: np.random.Generator, bound: Array) -> Array:
 def _bound(y: Array, dtype: DType, op: Op, attrs: Any, inputs: Arrays) -> Array | None:
     """The greatest error of each element; None where there is none."""
     u = unit_roundoff(dtype)
-    if op.name in TRANSFORMS:
+    if op.transforms:
         return u * np.abs(y)
     if op.is_added:
         return FUNCTION * u * np.abs(y)

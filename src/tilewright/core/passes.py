@@ -3,7 +3,7 @@
 A pass is a plain function from program to program that returns the same object when it changes nothing. The runner
 knows nothing of what a program is: its `text`, its `suffix` and its `verify` come from the level, as functions.
 
-It times each pass; verifies after each (`TILEWRIGHT_VERIFY`); prints a line for each (`TILEWRIGHT_SHOW=1`):
+It times each pass; verifies what each made (`TILEWRIGHT_VERIFY`); prints a line for each (`TILEWRIGHT_SHOW=1`):
 
      3  plan          12.40 ms  changed
 
@@ -156,7 +156,7 @@ def _run_one(step: Pass[P], program: P, before: Level[P] | None, number: int, ve
     except Exception as error:
         raise _failure(step, "failed", error, program, before, number, show) from error
     stage = Stage(number, step.name, after, step.level, (time.perf_counter() - start) * 1e3, after is not program)
-    if verify:
+    if verify and (stage.changed or step.level is not before or number == 1):
         try:
             step.level.verify(after)
         except Exception as error:

@@ -91,31 +91,49 @@ def _halves(a: Any) -> tuple[Any, Any]:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    """a*b + c rounded once: the exact product and sum as pairs of f64, the smaller parts rounded to odd before the last
-    sum (Boldo and Melquiond, 2008). Where the pairs could over- or underflow, rational numbers. 16-bit floats are
-    computed in f32, and rounded."""
-    if np.asarray(a).dtype.itemsize == 2:
-        return _fma(*(np.asarray(v).astype(np.float32) for v in (a, b, c))).astype(np.asarray(a).dtype)
+    """a*b + c rounded once. 16-bit floats are computed in f32, and rounded."""
+    if type(a) is type(b) is type(c) is np.float32:
+        return np.float32(_fma_of_f32(float(a), float(b), float(c)))
+    dtype = np.asarray(a).dtype
+    if dtype.itemsize == 2:
+        return _fma(*(np.asarray(v).astype(np.float32) for v in (a, b, c))).astype(dtype)
     x, y, z = (np.asarray(v).astype(np.float64) for v in (a, b, c))
+    if dtype == np.float64:
+        return _fma_of_f64(x, y, z)
+    total, rest = _two_sum(x * y, z)  # two numbers of 24 bits: the product is exact
+    return np.where(np.isfinite(total), _to_odd(total, rest), total).astype(dtype)
+
+
+def _fma_of_f32(x: float, y: float, z: float) -> float:
+    """What the array of one f32 gives, rounded to odd in f64: in plain numbers, for evaluators that run one by one."""
+    product = x * y
+    total = product + z
+    if not total or not math.isfinite(total):
+        return total
+    part = total - product
+    rest = (product - (total - part)) + (z - part)
+    if not rest or int(math.frexp(total)[0] * 2**53) & 1:
+        return total
+    return math.nextafter(total, math.copysign(math.inf, rest))
+
+
+def _fma_of_f64(x: Any, y: Any, z: Any) -> Any:
+    """The exact product and sum as pairs of f64, the smaller parts rounded to odd before the last sum (Boldo and
+    Melquiond, 2008). Where the pairs could over- or underflow, rational numbers."""
     product = x * y
     (xh, xl), (yh, yl) = _halves(x), _halves(y)
     lost = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
-    if np.asarray(a).dtype != np.float64:
-        lost = np.zeros_like(product)  # two numbers of 24 bits or fewer: the product is exact
     total, rest = _two_sum(product, z)
     small, error = _two_sum(lost, rest)
     exact = total + _to_odd(small, error)
-    if np.asarray(a).dtype != np.float64:
-        exact = _to_odd(total, rest)
     size = np.abs(product)
     safe = np.isfinite(exact) & (size < 1e290) & (size > 1e-250) & (np.abs(x) < 1e290) & (np.abs(y) < 1e290)
-    plain = product + z
     unsafe = ~safe & np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (x != 0) & (y != 0)
-    result = np.where(safe, exact, plain)
-    if np.asarray(a).dtype == np.float64 and unsafe.any():
+    result = np.where(safe, exact, product + z)
+    if unsafe.any():
         finite = [np.where(unsafe, v, 0.0) for v in (x, y, z)]
         result = np.where(unsafe, np.frompyfunc(_rational_fma, 3, 1)(*finite), result).astype(np.float64)
-    return result.astype(np.asarray(a).dtype)
+    return result
 
 
 def _rational_fma(x: float, y: float, z: float) -> float:

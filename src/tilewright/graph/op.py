@@ -190,6 +190,9 @@ class Op(ABC):
     """Whether its windows slide over a padding that its kernel computes."""
     subtracts: bool = False
     """Whether its results are differences of elements: those of constants a product computes as it loads them."""
+    transforms: bool = False
+    """Whether its results are a few sums of its inputs, for products of fewer multiplications or of their results:
+    errors of rounding grow in these."""
     reads_bits: bool = False
     """Whether its results depend on how elements are stored, and not on their numbers alone."""
     cost: Work = Work(plain=1)

@@ -108,6 +108,7 @@ class StrassenInput(Op):
     up, are a block's."""
 
     name = "strassen_input"
+    transforms = True
     rereads = True
     pattern = Pattern.REDUCE
 
@@ -150,6 +151,7 @@ class StrassenOutput(Op):
     in order; half is the number of their columns."""
 
     name = "strassen_output"
+    transforms = True
     rereads = True
     attributes = OutputAttributes
     pattern = Pattern.REDUCE

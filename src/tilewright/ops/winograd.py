@@ -181,6 +181,7 @@ class WinogradInput(Op):
     inputs of a tile, zero where x has no such element. With a depth D from 2, v[n, …, c // D, …, c % D]."""
 
     name = "winograd_input"
+    transforms = True
     rereads = True
     attributes = InputAttributes
     pattern = Pattern.REDUCE
@@ -261,6 +262,7 @@ class WinogradOutput(Op):
     """y[n, o, i*size + a, j*size + b] = (Aᵀ m A)[a, b] of the products m[n, …, i*columns + j, o] of tile i, j."""
 
     name = "winograd_output"
+    transforms = True
     rereads = True
     attributes = OutputAttributes
     pattern = Pattern.REDUCE

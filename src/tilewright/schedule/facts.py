@@ -1,6 +1,6 @@
 """What a step asks of a program before it changes anything, and refuses, with the statement that is in the way: that
-iterations are independent, that a nest may run in another order; what memory is touched by, what fills a buffer, for
-which points a block runs, what stands around it and in between.
+iterations are independent, that a nest may run in another order; what touches a buffer, what fills it and where it
+may live; for which points a block runs, what stands around it and in between.
 
 for i in 0..8: block e(vi = i): e[vi + 1] = exp(x[vi])          filled_by: e, which block e alone stores
 for i in 0..8: block y(vi = i): y[vi] = e[vi + 1] * 2.0         alone_in: y, over vi in 0..8
@@ -16,15 +16,18 @@ from tilewright.analysis.domains import Domain, domain_of
 from tilewright.analysis.iterations import accumulation, dependence
 from tilewright.analysis.memory import Memory, defined_in, prefetches_of
 from tilewright.analysis.vectors import Meeting, meetings, stays_forward
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Const, Var
+from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, perfect_nest, statements, stored_buffers
 from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, LoopKind, Seq, Stmt, Store
+from tilewright.loops.sizes import bytes_of
 from tilewright.report.quantities import counted
 from tilewright.schedule.find import allocation_of, nests
 from tilewright.schedule.step import Obstacle
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
 """The loops whose iterations may run at the same time."""
@@ -34,6 +37,9 @@ LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
 
 ORDERED = nodes.Assert | nodes.While | nodes.CallFunction
 """The statements that end iterations, or touch memory that they do not name: what they stand among keeps its order."""
+
+LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
+"""Where a local buffer may live."""
 
 KEPT = "every two accesses that meet keep their order"
 """Why loops may run in another order."""
@@ -145,6 +151,37 @@ def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) 
         why = memory.other_use(s, buffer)
         if why is not None:
             raise Obstacle(s, why)
+
+
+def allocation(function: Function, buffer: Buffer) -> Alloc:
+    """Where a local buffer is allocated that loads and stores alone touch: it may be held otherwise."""
+    alloc = allocation_of(function, buffer)
+    if alloc is None:
+        why = f"{buffer.name} is no local buffer: its memory, and how it lies there, is the caller's"
+        raise Obstacle(function, why, "cache_read or cache_write gives a block a local copy", part=buffer.name)
+    require_plain(function, buffer)
+    if alloc.offset is not None:
+        raise Obstacle(alloc, "its place in the arena is planned", "take this step before memory is planned")
+    return alloc
+
+
+def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
+    """A local buffer in the scope of this name; refuses where it cannot live there. `fix` is what helps, too."""
+    found = next((s for s in LOCAL if s.value == scope), None)
+    if found is None:
+        raise Obstacle(at, f'no local buffer lives in "{scope}"', f"take one of {', '.join(s.value for s in LOCAL)}")
+    made = buffer.replace(scope=found)
+    if found not in MOST_BYTES:
+        return made
+    size, most = bytes_of(made), MOST_BYTES[found]
+    if size is None:
+        extent = next(e for e in buffer.shape if not isinstance(simplify(e), Const))
+        raise Obstacle(at, f"the dimension {extent} of {buffer.name} is dynamic", f'take scope="arena"{fix}')
+    if size > most:
+        why = f"{buffer.name} has {size} bytes; at most {most} go there"
+        larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
+        raise Obstacle(at, why, fix=f'take scope="{larger}"{fix}')
+    return made
 
 
 def require_no_prefetch(root: Stmt, buffer: Buffer, fix: str) -> None:

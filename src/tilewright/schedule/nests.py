@@ -1,17 +1,18 @@
-"""Nests that steps make: loops around a block over a box of its points, and what is left of a statement where its
-conditions are decided."""
+"""Nests that steps make: loops around a block over a box of its points, copies of a box of elements; and what is left
+of a statement where its conditions are decided."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.domains import Domain
+from tilewright.analysis.elements import Elements, point
 from tilewright.analysis.intervals import Ranges
-from tilewright.analysis.known import CHOOSING, Known, bound, decisions, resolved
+from tilewright.analysis.known import CHOOSING, Known, bound, compared, decisions, resolved
 from tilewright.analysis.regions import ranges_of, span
 from tilewright.core.node import Node
-from tilewright.core.walk import transform
+from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts
 from tilewright.expr.linear import plus, polynomial
@@ -19,7 +20,7 @@ from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, co
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import map_expressions
-from tilewright.loops.nodes import Block, For, If, LoopKind, Seq, Stmt, seq
+from tilewright.loops.nodes import Axis, AxisKind, Block, Buffer, For, If, Load, LoopKind, Seq, Stmt, Store, seq
 
 
 def nested(loops: Sequence[For], inside: Stmt) -> Stmt:
@@ -51,6 +52,26 @@ def nest_over(domain: Domain, part: Ranges, around: Sequence[For] = (), *, singl
     axes = tuple(a.replace(binding=bindings.get(a.var, a.binding)) for a in domain.block.axes)
     block = domain.block.replace(axes=axes, where=conjunction([*conditions, *domain.conditions]))
     return nested([*made, *(loop.serial() for loop in domain.reduce)], block)
+
+
+def box_nest(
+    name: str, loops: Sequence[Var], part: Elements, store: Callable[[tuple[Expr, ...]], Stmt], *, singles: bool = False
+) -> Stmt:
+    """A block that runs store(indices) for each of some elements, in a serial loop for each dimension, called like one
+    of `loops`: for dimensions of one element, too, where `singles` have loops."""
+    points = tuple(Var("v" + var.name) for var in loops)
+    axes = tuple(Axis(var, AxisKind.SPATIAL, var) for var in points)
+    values = dict(zip(point(len(points)), points, strict=True))
+    conditions = tuple(substitute(compared(polynomial(c)), values) for c in part.conditions)
+    box = dict(zip(points, part.ranges, strict=True))
+    return nest_over(Domain(Block(name, axes, store(points)), box, (), conditions), {}, singles=singles)
+
+
+def copy_nest(
+    name: str, loops: Sequence[Var], part: Elements, to: Buffer, of: Buffer, *, singles: bool = False
+) -> Stmt:
+    """A nest that copies some elements of one buffer to the same places of another one."""
+    return box_nest(name, loops, part, lambda at: Store(to, at, Load(of, at)), singles=singles)
 
 
 def settle(stmt: Stmt, known: Known) -> Stmt:

@@ -8,9 +8,9 @@
 Roundings are ordinary casts to nearest even, so the graph after the pass defines the result exactly: products of bf16
 numbers are exact in f32, and sums are in f32. A cast is placed where the factor is computed, before nodes that move its
 elements, unless another node reads these. Then the kernel that stores the factor can round it, and half as many bytes
-are moved. plan/rewrite/precision.py chooses the factors. Winograd's products are excluded: their factors are rounded
-when tiles are chosen, or amplify errors too much. Those of attentions are excluded, for they stay in registers and
-caches.
+are moved. plan/rewrite/precision.py chooses the factors. Winograd's and Strassen's products are excluded: factors of
+the former are rounded when tiles are chosen, and all others amplify errors too much. Those of attentions are excluded,
+for they stay in registers and caches.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ def _choose(function: GraphFunction, target: Target) -> dict[Node, tuple[int, ..
     attended = {node for nodes in attentions(flow) for node in nodes}
     chosen: dict[Node, tuple[int, ...]] = {}
     for node in function.nodes:
-        if isinstance(node.attrs, ContractAttributes) and node not in attended and not _is_of_tiles(node, flow):
+        if isinstance(node.attrs, ContractAttributes) and node not in attended and not _is_of_transforms(node, flow):
             places = choose_rounded(node, model)
             if places:
                 chosen[node] = places
     return chosen
 
 
-def _is_of_tiles(node: Node, flow: Dataflow) -> bool:
-    """Whether a contraction is the product of Winograd's tiles."""
+def _is_of_transforms(node: Node, flow: Dataflow) -> bool:
+    """Whether a contraction is a product of Winograd's tiles, or one of Strassen's half-size products."""
     makers = [flow.makers[v] for v in node.inputs if v in flow.makers]
-    return any(maker.op.name == "winograd_input" for maker in makers)
+    return any(m.op.transforms or (m.op.moves and _is_of_transforms(m, flow)) for m in makers)
 
 
 def _movements(function: GraphFunction, chosen: dict[Node, tuple[int, ...]]) -> frozenset[Node]:

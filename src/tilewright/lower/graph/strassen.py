@@ -29,7 +29,10 @@ from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.strassen import DERIVED, PARTS, STORED, half_shape, transform_factor
+from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums
+from tilewright.plan.price.kernels import CostModel
+from tilewright.plan.rewrite.precision import choose_rounded
 from tilewright.plan.rewrite.strassen import half_columns, keeps_all, pays
 from tilewright.report import settings
 from tilewright.store.pages import release
@@ -40,18 +43,21 @@ Array = np.ndarray[Any, Any]
 
 
 def strassen(module: Module, target: Target, halves: bool = False) -> Module:
-    """The module with those products rewritten that become faster; none if TILEWRIGHT_STRASSEN is 0, or with `halves`
-    (factors may be rounded to bf16): the sums would amplify the rounding errors too much."""
-    if not settings.STRASSEN.read() or halves:
+    """The module with those products rewritten that become faster; none if TILEWRIGHT_STRASSEN is 0. With `halves`
+    (factors may be rounded to bf16), those whose factors are better rounded stay: the sums would amplify the rounding
+    errors too much."""
+    if not settings.STRASSEN.read():
         return module
     stored = sum(array.nbytes for array in held(module.constants).values())
-    return over_graphs(module, lambda m, f: _rewrite(m, f, target, keeps_all(stored, target)))
+    return over_graphs(module, lambda m, f: _rewrite(m, f, target, keeps_all(stored, target), halves))
 
 
-def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bool) -> Module:
+def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bool, halves: bool) -> Module:
     edit = _Products(module, function, target, stored)
+    model = CostModel(Dataflow(function), target)
     for node in function.nodes:
-        found = find_product(edit, node) if isinstance(node.attrs, ContractAttributes) else None
+        is_whole = isinstance(node.attrs, ContractAttributes) and not (halves and choose_rounded(node, model))
+        found = find_product(edit, node) if is_whole else None
         made = edit.made(found) if found is not None and pays(found.sums, target, stored) else None
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)

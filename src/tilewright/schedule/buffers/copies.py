@@ -10,7 +10,7 @@ from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import greatest, known_in
 from tilewright.analysis.elements import Elements, box_of, cover_all, elements, exactly, tightened, touches, unwritten
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.known import NOTHING
+from tilewright.analysis.known import NOTHING, resolved
 from tilewright.analysis.memory import Memory, defined_in, prefetches_of
 from tilewright.analysis.regions import whole
 from tilewright.core.walk import preorder
@@ -21,8 +21,8 @@ from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule import facts
-from tilewright.schedule.buffers.local import allocation, copy_nest, placed, rebased
 from tilewright.schedule.find import find_loop, nests, primitive
+from tilewright.schedule.nests import copy_nest
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_name
 
 
@@ -45,7 +45,7 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
     for s, _ in memory.changes(edit.statements(place), {memory.of(buffer)}):
         raise Obstacle(s, f"it may write {buffer.name}: a copy made before the statement would be out of date")
     name = unique_name(function, f"{buffer.name}.cache")
-    local = placed(Buffer(name, buffer.dtype, buffer.shape, buffer.scope), scope, block)
+    local = facts.placed(Buffer(name, buffer.dtype, buffer.shape, buffer.scope), scope, block)
     loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(whole(buffer.shape), True)
     copy = copy_nest(name, loops, part, local, buffer, singles=True)
     reading = edit.replace(place, block, edit.substitute_buffers(block, {buffer: local}))
@@ -75,7 +75,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
         why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
         raise Obstacle(block, why, fix="take a block with one output")
     (buffer,), place = outputs, _top_level(function, block)
-    local = placed(buffer.replace(name=unique_name(function, f"{buffer.name}.acc")), scope, block)
+    local = facts.placed(buffer.replace(name=unique_name(function, f"{buffer.name}.acc")), scope, block)
     if scope == "register":
         facts.require_no_prefetch(place, buffer, 'take scope="stack"')
     stored = _stored(function, place, buffer)
@@ -127,7 +127,7 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
     _require_kept(function, around, buffer)
     touched, loaded, stored = _part(loop, buffer, around)
     name, shape = unique_name(function, f"{buffer.name}.local"), _shape(function, around, touched)
-    local = placed(Buffer(name, buffer.dtype, shape), scope, loop, ", or a loop further inside")
+    local = facts.placed(Buffer(name, buffer.dtype, shape), scope, loop, ", or a loop further inside")
     words, copy = _dimension_names(loop.body, buffer), buffer.replace(name=name)
     free = iter(fresh_loops(function, [*words, *words]))
 
@@ -135,10 +135,10 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
         if part is None:
             return []
         nest = copy_nest(unique_name(function, f"{buffer.name}.{word}"), list(islice(free, len(words))), part, to, of)
-        return [rebased(nest, copy, local, touched.ranges)]
+        return [_rebased(nest, copy, local, touched.ranges)]
 
     before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
-    body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
+    body = seq(Alloc(local), *before, _rebased(loop.body, buffer, local, touched.ranges), *after)
     made = function.replace(body=edit.replace(function.body, loop, loop.replace(body=body)))
     for each in [each for each in around if each.kind in facts.TOGETHER]:
         with refusing(made, f"cannot stage {buffer.name} in loop {loop.name}"):
@@ -187,6 +187,25 @@ def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[E
     return tuple(shape)
 
 
+def _rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:
+    """Accesses of `buffer` as accesses of `small`, relative to where the box begins.
+
+    Inside a block an index is an expression over axes: where the begin is subtracted, axes are replaced by what they
+    are bound to."""
+
+    def within(s: Stmt) -> Stmt:
+        def place(index: Expr, part: Range) -> Expr:
+            if part.begin is const(0) and part.extent is not const(1):
+                return index
+            return simplify((resolved(s, index) if isinstance(s, Block) else index) - part.begin)
+
+        return edit.substitute_buffers(s, {buffer: small}, lambda indices: tuple(map(place, indices, box)))
+
+    if small is buffer:
+        return root
+    return within(edit.transform_statements(root, lambda s: within(s) if isinstance(s, Block) else s))
+
+
 def _require_touched(root: Block | For, buffer: Buffer) -> None:
     """Refuses a buffer that a block does not read, or a loop does not touch."""
     verb, body = ("reads", root) if isinstance(root, Block) else ("touches", root.body)
@@ -219,12 +238,12 @@ def compact(function: Function, buffer: Buffer) -> Step:
 
     Legal if no value is passed from one iteration to another: an iteration stores all elements before it reads them.
     """
-    alloc = allocation(function, buffer)
+    alloc = facts.allocation(function, buffer)
     loop = _innermost(function, alloc)
     _require_fresh(function, loop, buffer)
     box = _box(loop, buffer, {each.var for each in (*edit.loops_around(function.body, loop), loop)})
     small = buffer if box == whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
-    body = seq(alloc.replace(buffer=small), rebased(loop.body, buffer, small, box))
+    body = seq(alloc.replace(buffer=small), _rebased(loop.body, buffer, small, box))
     changed = edit.replace(function.body, loop, loop.replace(body=body))
     shape, parts = (", ".join(map(str, each)) for each in (small.shape, box))
     alone = f"an iteration of {loop.name} touches {buffer.name}[{parts}] alone: [{shape}]"

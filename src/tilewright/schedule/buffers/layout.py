@@ -25,9 +25,9 @@ from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops import edit
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
-from tilewright.schedule.buffers.local import allocation, box_nest, placed
-from tilewright.schedule.facts import require_elements, require_no_prefetch
+from tilewright.schedule.facts import allocation, placed, require_elements, require_no_prefetch
 from tilewright.schedule.find import primitive
+from tilewright.schedule.nests import box_nest
 from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope
 
