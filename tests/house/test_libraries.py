@@ -55,6 +55,9 @@ def pick(**given: Any) -> tw.Executable:
 
 
 _LINKED = ("-L", "FOLDER", "-ldigits", "-Wl,-rpath,FOLDER")
+PLAIN = "x86-64-v3" if Target.parse("x86-64-v3").is_runnable_on(current_host()) else "native"
+"""A machine that valgrind knows: it has no AVX-512."""
+
 ARM_CC = "aarch64-linux-gnu-gcc"
 _RUST = ("-C", "link-args=-Wl,-rpath,FOLDER")
 BUILDS = {
@@ -203,8 +206,7 @@ def test_examples_get_the_same_bits(made: Elf, folder: Path, language: str) -> N
 
 @needs_cc
 def test_wrong_calls_have_codes_and_texts(tmp_path: Path) -> None:
-    target = "x86-64-v3" if native().architecture == "x86_64" else "native"  # which valgrind knows
-    exe = pick(target=target)
+    exe = pick(target=PLAIN)
     exe.save_library(tmp_path / "libmodel.so", header=tmp_path / "model.h")
     program = compile_c(PROGRAMS / "wrong.c", tmp_path, tmp_path / "libmodel.so")
     said = run_program(program)
@@ -332,8 +334,7 @@ def test_a_library_for_arm_runs_in_an_emulator(ending: str, tmp_path: Path) -> N
 
 @needs_cc
 def test_weights_in_a_file_are_checked(tmp_path: Path) -> None:
-    target = "x86-64-v3" if native().architecture == "x86_64" else "native"
-    exe = digits(target=target)
+    exe = digits(target=PLAIN)
     weights = tmp_path / "digits.bin"
     exe.save_library(tmp_path / "libdigits.so", header=tmp_path / "digits.h", weights=weights, name="digits")
     content = weights.read_bytes()
