@@ -136,7 +136,9 @@ def test_the_display_of_long_work_takes_no_name_for_markup(monkeypatch: pytest.M
     monkeypatch.setenv("TERM", "xterm")
     with progress(nasty("compiling [bold]model[/nonsense]")) as step:
         step(nasty("kernel"))
-        time.sleep(0.5)
+        until = time.monotonic() + 30
+        while "[bold]model[/nonsense]" not in screen.getvalue() and time.monotonic() < until:
+            time.sleep(0.05)
     shown = screen.getvalue()
     assert "[bold]model[/nonsense]" in shown
     assert "\x1b]0;" not in shown and "\x07" not in shown and "\u202e" not in shown and "\x9b" not in shown

@@ -272,7 +272,16 @@ graph main[n](q: f32[n, 16], k: f32[n % 5 + 2, 16], v: f32[n % 5 + 2, 16]) -> y:
 """,
     "winograd input": """
 graph main(x: f32[1, 16, 28, 28]) -> y:
-  y: f32[1, 36, 16, 49] = winograd_input(x, size=4, tiles=(7, 7), low=(1, 1))
+  y: f32[1, 36, 16, 49] = winograd_input(x, size=4, shape=(28, 28), low=(1, 1))
+""",
+    "winograd input, channels last": """
+graph main[n, h, w](x: f32[n, h, w, 24]) -> y:
+  y: f32[n, 16, (h + 1) // 2 * ((w + 1) // 2), 24] = winograd_input(x, size=2, shape=(h, w), low=(1, 1), last=true)
+""",
+    "winograd output, channels last": """
+graph main[n, h, w](m: f32[n, 36, (h + 3) // 4 * ((w + 3) // 4), 24], s: f32[n, h, w, 24]) -> y:
+  h1: f32[n, h, w, 24] = winograd_output(m, size=4, shape=(h, w), last=true)
+  y: f32[n, h, w, 24] = add(h1, s)
 """,
     "strassen output": """
 graph main(d: f32[4, 16, 32], e: f32[3, 16, 32], b: f32[64]) -> y:

@@ -40,7 +40,8 @@ thorough = settings(quick, max_examples=60)
 @dataclass
 class Case:
     """One use of an operator. `tolerance` (relative to the largest magnitude) is for accumulations of floats only; the
-    dimensions `constant`, as (input, dimension), are numbers where all others are symbols."""
+    dimensions `constant`, as (input, dimension), and the attributes `plain` are numbers where all others are
+    symbols."""
 
     inputs: Sequence[Array]
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Case:
     tolerance: float = 0.0
     symbolic: bool = True
     constant: tuple[tuple[int, int], ...] = ()
+    plain: tuple[str, ...] = ()
 
 
 Draw = Callable[[Any], Any]
@@ -116,7 +118,10 @@ def typed(op: Op, given: Case, symbolic: bool) -> tuple[list[TensorType], dict[s
     attrs = dict(given.attrs)
     if symbolic:
         fields = field_kinds(op.attributes)
-        attrs = {f: _symbolic(v, symbols) if _holds_sizes(fields[f]) else v for f, v in attrs.items()}
+        attrs = {
+            f: _symbolic(v, symbols) if _holds_sizes(fields[f]) and f not in given.plain else v
+            for f, v in attrs.items()
+        }
     return types, attrs, {var: size for size, var in symbols.items()}
 
 

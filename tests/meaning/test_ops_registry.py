@@ -15,9 +15,9 @@ import test_ops_reduce
 import test_ops_sort
 import test_ops_strassen
 import test_ops_winograd
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from op_cases import CASES, Case, Draw, case, check, quick, shapes
+from op_cases import CASES, Case, Draw, case, check, quick, same, shapes
 
 from tilewright.expr.dtypes import DTYPES, i64
 from tilewright.expr.nodes import const
@@ -81,6 +81,32 @@ def test_every_operator_is_complete(name: str) -> None:
     assert type(op).define is not Op.define
     assert not getattr(type(op).meaning, "__isabstractmethod__", False)
     assert name in CASES, f"no differential test draws a case of {name}: see tests/meaning/op_cases.py"
+
+
+REORDERED = sorted(name for name in COMPUTING if type(REGISTRY[name]).reordered is not Op.reordered)
+
+
+@pytest.mark.parametrize("name", [*REORDERED, "add", "sigmoid"])
+@given(data=st.data())
+@quick
+def test_dimensions_in_another_order(name: str, data: st.DataObject) -> None:
+    """With the attributes of `reordered`, an operator makes the transposed result of transposed inputs."""
+    made, op = CASES[name](data.draw), REGISTRY[name]
+    record = op.attributes(**made.attrs)
+    (wanted,) = op.meaning(tuple(made.inputs), record)
+    ranks = {x.ndim for x in made.inputs}
+    assume(made.inputs[0].ndim == wanted.ndim and (not op.elementwise or len(ranks) == 1))
+    order = tuple(data.draw(st.permutations(range(wanted.ndim))))
+    other = op.reordered(record, order)
+    assert other is not None
+    (found,) = op.meaning(tuple([x.transpose(order) if x.ndim == len(order) else x for x in made.inputs]), other)
+    same(np.asarray(found), wanted.transpose(order), 0.0)
+
+
+def test_operators_that_have_no_other_order() -> None:
+    attrs = REGISTRY["transpose"].attributes(perm=(1, 0))
+    assert REORDERED == ["concat", "pad", "slice", "take", "window_reduce"]
+    assert REGISTRY["transpose"].reordered(attrs, (1, 0)) is None
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

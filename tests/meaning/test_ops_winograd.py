@@ -47,10 +47,13 @@ TWO_OUTPUTS = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1]])
 @case("winograd_input")
 def inputs(draw: Draw) -> Case:
     (size, stride), low = draw(st.sampled_from(KINDS)), (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
-    depth, dtype = draw(st.sampled_from((1, 2, 3))), draw(st.sampled_from((None, bf16)))
+    last, dtype = draw(st.booleans()), draw(st.sampled_from((None, bf16)))
+    depth = 1 if last else draw(st.sampled_from((1, 2, 3)))
     n, c = draw(st.integers(0, 2)), draw(st.integers(0, 2)) * depth
     height, width = draw(st.integers(1, 7)), draw(st.integers(1, 7))
-    rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    dynamic = last and draw(st.booleans())
+    shape = (height, width) if dynamic else (draw(st.integers(1, 3 * size)), draw(st.integers(1, 3 * size)))
+    rows, columns = (-(-e // size) for e in shape)
     x = array(draw, (n, c, height, width), draw(st.sampled_from((f32, f64))), small=True)
     edge, step, b = (size - 1) * stride + 3, size * stride, input_matrix(size, stride)
     expected = np.zeros((n, edge * edge, c, rows * columns), x.dtype)
@@ -65,23 +68,29 @@ def inputs(draw: Draw) -> Case:
     if depth > 1:
         expected = expected.reshape(*expected.shape[:2], c // depth, depth, rows * columns).swapaxes(3, 4)
     expected = expected.astype(expected.dtype if dtype is None else dtype.numpy)
-    attrs = {"size": size, "tiles": (rows, columns), "low": low, "stride": stride, "depth": depth, "dtype": dtype}
-    return Case([x], attrs, [expected], 1e-6, constant=((0, 1), (0, 2), (0, 3)) if depth > 1 else ((0, 2), (0, 3)))
+    attrs = {"size": size, "shape": shape, "low": low, "stride": stride, "depth": depth, "dtype": dtype, "last": last}
+    if last:
+        x, expected = x.transpose(0, 2, 3, 1), expected.swapaxes(2, 3)
+    constant = () if dynamic else ((0, 1), (0, 2), *([] if last else [(0, 3)]))
+    plain = () if dynamic else ("shape",)
+    return Case([np.ascontiguousarray(x)], attrs, [expected], 1e-6, constant=constant, plain=plain)
 
 
 @case("winograd_output")
 def outputs(draw: Draw) -> Case:
-    (size, stride), rows, columns = draw(st.sampled_from(KINDS)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    (size, stride), last = draw(st.sampled_from(KINDS)), draw(st.booleans())
     n, o, edge = draw(st.integers(0, 2)), draw(st.integers(0, 2)), (size - 1) * stride + 3
-    height, width = draw(st.integers(1, rows * size)), draw(st.integers(1, columns * size))
+    height, width = draw(st.integers(1, 3 * size)), draw(st.integers(1, 3 * size))
+    rows, columns = -(-height // size), -(-width // size)
     m = array(draw, (n, edge * edge, rows * columns, o), draw(st.sampled_from((f32, f64))), small=True)
     a = output_matrix(size, stride)
     expected = np.zeros((n, o, height, width), m.dtype)
     for h, w in np.ndindex(height, width):
         tile = m[:, :, h // size * columns + w // size].reshape(n, edge, edge, o)
         expected[:, :, h, w] = np.einsum("p,npqo,q->no", a[h % size], tile, a[w % size])
-    attrs = {"size": size, "tiles": (rows, columns), "shape": (height, width), "stride": stride}
-    return Case([m], attrs, [expected], 1e-6, constant=((0, 1), (0, 2)))
+    attrs = {"size": size, "shape": (height, width), "stride": stride, "last": last}
+    y, plain = (expected.transpose(0, 2, 3, 1), ()) if last else (expected, ("shape",))
+    return Case([m], attrs, [y], 1e-6, constant=((0, 1), (0, 2)), plain=plain)
 
 
 @pytest.mark.parametrize("name", ["winograd_input", "winograd_output"])

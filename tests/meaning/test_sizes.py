@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from cli_models import save_affine
-from tilewright.analysis.sizes import LARGE, USUAL, Sizes, known, sizes_of_call
+from tilewright.analysis.sizes import LARGE, SIDE, USUAL, Sizes, known, sizes_of_call, sizes_of_images
 from tilewright.explain.why import explainer
 from tilewright.expr.nodes import Const, Var, const
 from tilewright.graph.nodes import GraphFunction, Module
@@ -50,6 +50,18 @@ def compiled(text: str = LAYER, **options: Any) -> Executable:
     function = tw.parse(text.strip())
     functions = {function.name: function} if isinstance(function, GraphFunction) else function.functions
     return tw.compile(Module(functions, WEIGHTS), **options)
+
+
+def test_images_are_looked_at_one_by_one() -> None:
+    text = """
+graph main[n, h, w, t, k](x: f32[n, 3, h, w], y: f32[n, t], z: f32[k, k, 2, 2], s: f32[]) -> r:
+  r: f32[] = neg(s)
+"""
+    function = tw.parse(text)
+    assert isinstance(function, GraphFunction)
+    sizes = sizes_of_images(function)
+    assert [sizes.of(s) for s in function.symbols] == [1, SIDE, SIDE, USUAL, SIDE]
+    assert sizes.value(function.symbols[1] // 2 + 1) == SIDE // 2 + 1
 
 
 def test_a_symbol_is_assumed_within_its_bounds() -> None:

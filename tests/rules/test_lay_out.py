@@ -99,7 +99,7 @@ def operators(module: Module, name: str) -> list[str]:
     return [str(n.outputs[0].type) for n in module.graph.nodes if n.op.name == name]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.sets(st.integers(0, 5)), st.booleans())
 def test_any_choice_computes_the_same(numbers: set[int], many: bool) -> None:
     module = module_of(MANY if many else BLOCK)
@@ -183,14 +183,54 @@ graph main(x: f32[{shape}]) -> y, g:
     assert_same(module, store_last(module, module.graph, images, images.islands()))
 
 
-def test_images_whose_sizes_only_a_call_knows_stay() -> None:
-    text = """
-graph main[n, p](x: f32[n, 6, p]) -> y:
-  w: f32[9, 6] = constant(name=@w)
-  y: f32[n, 9, p] = contract(x, w, spec="n c p, o c -> n o p")
+DYNAMIC = """
+graph main[n, H, W](x: f32[n, 6, H, W], i: i64[5]) -> y:
+  v: f32[9, 6, 3, 3] = constant(name=@v)
+  u: f32[4, 21] = constant(name=@u)
+  b: f32[1, 3, 1, 1] = constant(name=@b)
+  z: f32[] = full(value=0.0, shape=())
+  p: f32[n, 6, H + 2, W + 2] = pad(x, z, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+  c: f32[n, 9, H, W] = contract(p, v, spec="n c i+k j+l, o c k l -> n o i j", sizes=(("i", H), ("j", W)))
+  r: f32[n, 9, H, W] = relu(c)
+  require(3 <= H + 2, message="rows")
+  require(3 <= W + 2, message="columns")
+  q: f32[n, 11, H + 2, W + 2] = pad(r, z, low=(0, 2, 1, 1), high=(0, 0, 1, 1))
+  m: f32[n, 11, H, W] = window_reduce(q, kind=max, window=(1, 1, 3, 3), strides=(1, 1, 1, 1), dilations=(1, 1, 1, 1))
+  k: f32[n, 20, H, W] = concat(r, m, axis=1)
+  s: f32[n, 18, H, W] = slice(k, starts=(0, 1, 0, 0), sizes=(n, 18, H, W), steps=(1, 1, 1, 1))
+  e: f32[n, 3, H, W] = broadcast(b, shape=(n, 3, H, W))
+  g: f32[n, 21, H, W] = concat(e, s, axis=1)
+  t: f32[n, 21, 5, W] = take(g, i, axis=2)
+  y: f32[n, 4, 5, W] = contract(t, u, spec="n c i j, o c -> n o i j")
 """
-    assert not Images(module_of(text).graph).islands()
-    assert len(Images(module_of(text.replace("p]", "7]").replace(", 7](", "](")).graph).islands()) == 2
+"""Images of any size: windows over all channels, a pool, and operators that move elements."""
+
+
+def test_images_of_any_size_are_one_island_from_sum_to_sum_over_channels() -> None:
+    images = Images(module_of(DYNAMIC).graph)
+    assert [{v.name for v in i.axes} for i in images.islands()] == [{"p", "x"}, set("crqmksgt"), {"y"}]
+
+
+@pytest.mark.parametrize("size", [(1, 5, 7), (2, 1, 1), (3, 13, 2), (0, 4, 4)])
+@pytest.mark.parametrize("chosen", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_images_of_any_size_are_the_same_in_any_layout(size: tuple[int, ...], chosen: tuple[int, ...]) -> None:
+    module, (n, h, w) = module_of(DYNAMIC), size
+    images = Images(module.graph)
+    made = store_last(module, module.graph, images, [images.islands()[k] for k in chosen])
+    verify(made)
+    assert 1 in chosen or operators(made, "window_reduce") == ["f32[n, 11, H, W]"]
+    assert 1 not in chosen or operators(made, "window_reduce") == ["f32[n, H, W, 11]"]
+    rng = np.random.default_rng(2)
+    x = [rng.standard_normal((n, 6, h, w), np.float32), rng.integers(0, h, 5)]
+    (wanted,), (found,) = evaluate(module, x).values(), evaluate(made, x).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_windows_over_all_channels_join_islands_of_any_size_alone() -> None:
+    """Of known sizes, they are as fast in either layout."""
+    text = DYNAMIC.replace("main[n, H, W]", "main[n]").replace("H", "16").replace("W", "16")
+    names = [{v.name for v in island.axes} for island in Images(module_of(text).graph).islands()]
+    assert names == [{"t"}, {"y"}]
 
 
 @pytest.mark.parametrize(("read", "made"), [(480, 80), (80, 480), (256, 1024)])

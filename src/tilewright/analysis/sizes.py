@@ -5,6 +5,7 @@ expression over symbols, it comes from here:
 
     Sizes()                     what is assumed of all symbols
     Sizes({n: 32})              32 for n, that for all others; what a report prices the sizes of a call with
+    sizes_of_images(function)   1 for a batch, SIDE for a side of an image; what their layouts and tiles are chosen for
 
 A symbol is never taken to be less than the least that it can be (`Var.least`), nor outside the bounds of the `size`
 node that binds it: the number of boxes that a detector keeps is at most the number it has.
@@ -26,6 +27,10 @@ from tilewright.graph.symbolic import Size, bodies_of, given_symbols
 USUAL = 128
 """What a dynamic size is taken to be: a batch, the tokens of a text, or a side of a small image. No property of a
 machine: models do not say which sizes they are called with."""
+
+SIDE = 256
+"""What a dynamic side of an image is taken to be where layouts and tiles of images are chosen: networks for images take
+224 to 640."""
 
 LARGE = 1 << 12
 """What tiles and blocks take a dynamic extent to be: so many rows or columns that the edge counts for nothing."""
@@ -76,6 +81,16 @@ class Sizes:
     def knows(self, e: Expr) -> bool:
         """Whether nothing of an expression is assumed."""
         return e.variables <= self.known.keys()
+
+
+def sizes_of_images(function: GraphFunction) -> Sizes:
+    """What is assumed where a function is looked at image by image. A batch, the first dimension of parameters and no
+    other one of any, counts as 1; other dimensions of parameters with four are sides of images."""
+    shapes = [v.type.shape for v in function.params if v.type.shape]
+    others = {e for shape in shapes for e in shape[1:]}
+    sides = {e for shape in shapes if len(shape) == 4 for e in shape[1:]}
+    batches = {shape[0] for shape in shapes} - others
+    return Sizes({s: 1 if s in batches else SIDE for s in function.symbols if s in batches or s in sides})
 
 
 def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:

@@ -28,6 +28,7 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.symbolic import Constant
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind
+from tilewright.ops.winograd import InputAttributes
 from tilewright.plan.fusion.dataflow import Reference
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Trace, TraceStep
@@ -170,10 +171,9 @@ def _domain(place: Place, value: Value) -> str:
         return "Strassen's domain: sums of blocks, rows, columns"
     if made != "winograd_input" and "winograd_output" not in readers:
         return ""
-    if made != "winograd_input":
-        return "Winograd's domain: points of a tile, tiles, channels"
-    packed = len(value.type.shape) == 5
-    order = "groups of channels, tiles, channels" if packed else "channels, tiles"
+    order = "tiles, channels"
+    if maker is not None and isinstance(maker.attrs, InputAttributes) and not maker.attrs.last:
+        order = "groups of channels, tiles, channels" if len(value.type.shape) == 5 else "channels, tiles"
     return f"Winograd's domain: points of a tile, {order}"
 
 

@@ -278,6 +278,12 @@ class Op(ABC):
         """Adds the blocks that compute `outputs` from `inputs` to `build`. SHAPE operators have none."""
         raise UserError(f"{self.name} computes nothing by itself", why="it only binds or names something")
 
+    def reordered(self, attrs: Any, order: tuple[int, ...]) -> Attributes | None:
+        """The attributes with which it computes the same where dimension d is what dimension order[d] was: of the
+        output, and of all inputs of its rank. Other inputs stay as they are. None where there are no such
+        attributes."""
+        return attrs if self.elementwise else None
+
     def work(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
         """The vector instructions for a vector of results, or of terms where it reduces."""
         return self.cost

@@ -113,6 +113,9 @@ class Take(Op):
         shape = x.shape[: attrs.axis] + indices.shape + x.shape[attrs.axis + 1 :]
         return (TensorType(x.dtype, shape),)
 
+    def reordered(self, attrs: AxisAttributes, order: tuple[int, ...]) -> Attributes:
+        return AxisAttributes(order.index(attrs.axis))
+
     def meaning(self, inputs: Arrays, attrs: AxisAttributes) -> Arrays:
         return (np.asarray(np.take(inputs[0], inputs[1], axis=attrs.axis)),)
 

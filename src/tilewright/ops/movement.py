@@ -182,6 +182,12 @@ class SliceAttributes(Attributes):
     steps: tuple[Expr, ...]
 
 
+def permuted(record: Attributes, order: Sequence[int]) -> Attributes:
+    """The record with each tuple of a value for each dimension in another order of these."""
+    values = [tuple([v[d] for d in order]) if isinstance(v, tuple) else v for v in record.field_values()]
+    return type(record)(*values)
+
+
 class Slice(Op):
     """out[i, …] = x[start + i*step, …]. The caller has clamped: every such index is inside the dimension."""
 
@@ -204,6 +210,9 @@ class Slice(Op):
                 why = f"dimension {d} of {x} has no {count} elements from {start} on in steps of {step}"
                 raise context.error(why, "clamp start and size to the dimension")
         return (out,)
+
+    def reordered(self, attrs: SliceAttributes, order: tuple[int, ...]) -> Attributes:
+        return permuted(attrs, order)
 
     def meaning(self, inputs: Arrays, attrs: SliceAttributes) -> Arrays:
         counts = sizes(attrs.sizes)
@@ -280,6 +289,9 @@ class Pad(Op):
                 context.require(Lt(count, extent), why)
         elif added:
             context.require(Le(ONE, extent), f"dimension {d} of {x} has no elements to pad it with")
+
+    def reordered(self, attrs: PadAttributes, order: tuple[int, ...]) -> Attributes:
+        return permuted(attrs, order)
 
     def meaning(self, inputs: Arrays, attrs: PadAttributes) -> Arrays:
         x, value = inputs
@@ -398,6 +410,9 @@ class Concat(Op):
                     shape[d] = type.shape[d] if isinstance(type.shape[d], Const) else shape[d]
         shape[axis] = dim(shape[axis])
         return (TensorType(first.dtype, tuple(shape)),)
+
+    def reordered(self, attrs: ConcatAttributes, order: tuple[int, ...]) -> Attributes:
+        return ConcatAttributes(order.index(attrs.axis))
 
     def meaning(self, inputs: Arrays, attrs: ConcatAttributes) -> Arrays:
         return (np.concatenate(inputs, axis=attrs.axis),)

@@ -17,6 +17,7 @@ from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, re
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.checks import check_count, check_kind, check_length, number
+from tilewright.ops.movement import permuted
 from tilewright.ops.reduce import KINDS, ReduceKind, check_one_of, define_reduction, reduced
 from tilewright.types.tensor import TensorType
 
@@ -65,6 +66,9 @@ class WindowReduce(Op):
         if span > 1 and (known is None or known < span):
             context.require(Le(const(span), extent), f"a window of {span} elements does not fit dimension {d} of {x}")
         return (extent - span) // stride + 1
+
+    def reordered(self, attrs: WindowReduceAttributes, order: tuple[int, ...]) -> Attributes:
+        return permuted(attrs, order)
 
     def meaning(self, inputs: Arrays, attrs: WindowReduceAttributes) -> Arrays:
         (x,) = inputs

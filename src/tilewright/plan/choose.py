@@ -20,6 +20,7 @@ from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Candidate, Template, candidates, cheapest, register, registered
 from tilewright.plan.transforms.strassen import StrassenInput, StrassenOutput
 from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput
+from tilewright.plan.transforms.winograd_last import WinogradInputLast, WinogradOutputLast
 from tilewright.plan.triangle import TriangularProducts
 from tilewright.plan.window.channels_last import ChannelsLast
 from tilewright.plan.window.columns import Columns, DynamicWindows
@@ -33,6 +34,8 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     Pieces(),
     WinogradInput(),
     WinogradOutput(),
+    WinogradInputLast(),
+    WinogradOutputLast(),
     StrassenInput(),
     StrassenOutput(),
     Columns(),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements, point
-from tilewright.analysis.intervals import Ranges
-from tilewright.analysis.known import CHOOSING, Known, bound, compared, decisions, resolved
+from tilewright.analysis.intervals import Range, Ranges
+from tilewright.analysis.known import CHOOSING, NOTHING, Known, bound, compared, decisions, resolved
 from tilewright.analysis.regions import ranges_of, span
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
@@ -74,6 +74,16 @@ def copy_nest(
     return box_nest(name, loops, part, lambda at: Store(to, at, Load(of, at)), singles=singles)
 
 
+def running(begin: Expr, end: Expr) -> Range:
+    """The range of a loop that runs at all: it begins before it ends."""
+    if isinstance(end, Max) and begin in (end.a, end.b):
+        end = end.b if end.a is begin else end.a
+    if isinstance(begin, Min):
+        past = [e for e in (begin.a, begin.b) if NOTHING.at_least(e, end)]
+        begin = begin if not past else begin.b if past[0] is begin.a else begin.a
+    return span(begin, end)
+
+
 def settle(stmt: Stmt, known: Known) -> Stmt:
     """The statement without the conditions that are decided by the loops around it and in it, and without blocks that
     run nowhere."""
@@ -82,9 +92,7 @@ def settle(stmt: Stmt, known: Known) -> Stmt:
             made = [settle(s, known) for s in body]
             return stmt if all(a is b for a, b in zip(made, body, strict=True)) else seq(*made)
         case For(var, begin, end):
-            if isinstance(end, Max) and begin in (end.a, end.b):  # a loop that runs at all ends at the other side
-                end = end.b if end.a is begin else end.a
-            held = settle(stmt.body, known.where({var: span(begin, end)}))
+            held = settle(stmt.body, known.where({var: running(begin, end)}))
             if held is stmt.body:
                 return stmt
             return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
@@ -120,17 +128,20 @@ def _fails(cond: Expr, known: Known) -> bool:
 
 
 def _decided(block: Block, known: Known) -> Block:
-    """The block with the selections of its values taken, and its minima, that are decided by the loops around it."""
+    """The block with the selections of its values taken, and its minima and maxima of these, that are decided by the
+    loops around it."""
     if not any(e.dtype.is_int or isinstance(e, Select) for e in decisions(block)):
         return block
     memo: dict[Node, Node] = {}
 
     def change(node: Node) -> Node:
         match node:
-            case Select(cond, a, _) if _holds(resolved(block, cond), known):
+            case Select(cond, a, _) if all(_holds(resolved(block, c), known) for c in conjuncts(cond)):
                 return a
             case Min(a, b) if node.dtype is dtypes.index:
                 return a if known.never_negative(polynomial(resolved(block, b - a))) else node
+            case Max(a, b) if node.dtype is dtypes.index:
+                return a if known.never_negative(polynomial(resolved(block, a - b))) else node
         return node
 
     def stays(node: Node) -> bool:

@@ -24,9 +24,9 @@ from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.checks import ONE
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec
-from tilewright.ops.movement import PadAttributes, ShapeAttributes
+from tilewright.ops.movement import ShapeAttributes
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.rewrite.layout import Images, Island, choose_islands, is_last, order
+from tilewright.plan.rewrite.layout import Images, Island, choose_islands, is_last, order, reordered
 from tilewright.target import Target
 
 
@@ -137,26 +137,24 @@ class _Layouts(Edit):
         if self.images.tied(node, value, axis) is None:
             return None
         attrs, x = node.attrs, node.inputs[0]
-        if node.op.elementwise:
-            fields = dict(zip(type(attrs)._fields, attrs.field_values(), strict=True))
-            rank = node.outputs[0].type.rank
-            return self._make(node.op.name, *[self._operand(v, rank, axis) for v in node.inputs], **fields)
         if isinstance(attrs, ShapeAttributes):
             return self._view(node, attrs)
-        if isinstance(attrs, PadAttributes):
-            low, high = (tuple([ends[n] for n in order(len(ends), axis)]) for ends in (attrs.low, attrs.high))
-            return self._make("pad", self.last[x], self.resolve(node.inputs[1]), low=low, high=high, mode=attrs.mode)
-        assert isinstance(attrs, ReduceAttributes)
-        perm = order(x.type.rank, self.axes[x])
-        axes = tuple(sorted(perm.index(n) for n in attrs.axes))
-        return self._make("reduce", self.last[x], kind=attrs.kind, axes=axes, keepdims=attrs.keepdims)
+        if isinstance(attrs, ReduceAttributes):
+            perm = order(x.type.rank, self.axes[x])
+            axes = tuple(sorted(perm.index(n) for n in attrs.axes))
+            return self._make("reduce", self.last[x], kind=attrs.kind, axes=axes, keepdims=attrs.keepdims)
+        made = reordered(node, axis)
+        assert made is not None, f"{node.op.name} passes its layout on"
+        fields = dict(zip(type(made)._fields, made.field_values(), strict=True))
+        return self._make(node.op.name, *[self._operand(v, node, axis) for v in node.inputs], **fields)
 
-    def _operand(self, value: Value, rank: int, axis: int) -> Value:
-        """An operand of an element-wise operator of this rank."""
+    def _operand(self, value: Value, node: Node, axis: int) -> Value:
+        """An operand of an operator that passes its layout on: if element-wise, it may have fewer dimensions; else such
+        an operand is no image."""
         if value in self.last:
             return self.last[value]
-        value = self.resolve(value)
-        if all(e is ONE for e in value.type.shape):
+        value, rank = self.resolve(value), node.outputs[0].type.rank
+        if all(e is ONE for e in value.type.shape) if node.op.elementwise else value.type.rank < rank:
             return value
         shape = (ONE,) * (rank - value.type.rank) + value.type.shape
         whole = value if shape == value.type.shape else self._make("reshape", value, shape=shape)

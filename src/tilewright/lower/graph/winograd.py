@@ -2,17 +2,23 @@
 
     y: f32[1, 32, 56, 56] = contract(pad(x), w, spec="n c i+a j+b, o c a b -> n o i j")        w: f32[32, 64, 3, 3]
     =>
-    v: f32[1, 36, 64, 196] = winograd_input(x, size=4, tiles=(14, 14), low=(1, 1))
+    v: f32[1, 36, 64, 196] = winograd_input(x, size=4, shape=(56, 56), low=(1, 1))
     m: f32[1, 36, 196, 32] = contract(v, u, spec="n x c t, x c o -> n x t o")                  u = G w Gᵀ, a constant
-    y: f32[1, 32, 56, 56] = winograd_output(m, size=4, tiles=(14, 14), shape=(56, 56))
+    y: f32[1, 32, 56, 56] = winograd_output(m, size=4, shape=(56, 56))
 
 36 products replace 16 * 9; with a stride of two, 25 replace 4 * 9 (see ops/winograd.py). The padding of x moves into
 the transform of the input. An infinity or NaN of x reaches every output of its tiles, not only those whose window holds
 it.
 
+Where height or width is dynamic, images of tiles have channels last, so that any number of tiles fills whole vectors;
+`lay-out` then stores the images around them so:
+
+    t: f32[n, h, w, 64] = transpose(x, perm=(0, 2, 3, 1))
+    v: f32[n, 36, …, 64] = winograd_input(t, size=4, shape=(h, w), low=(1, 1), last=true)
+
 If factors may be rounded to bf16, those of the products of small tiles are, too, if that is the fastest choice:
 
-    v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, tiles=(28, 28), low=(1, 1), depth=2, dtype=bf16)
+    v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, shape=(56, 56), low=(1, 1), depth=2, dtype=bf16)
     m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)     u: bf16[16, 32, 2, 32]
 """
 
@@ -23,15 +29,18 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.analysis.sizes import Sizes as Assumed
+from tilewright.analysis.sizes import sizes_of_images
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.ops.checks import ZERO
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.movement import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
-from tilewright.ops.winograd import WINDOW, transform_filter
+from tilewright.ops.winograd import WINDOW, kept, transform_filter
 from tilewright.plan.price.contraction import Dot, pairs_of
 from tilewright.plan.price.convolution import Sizes
 from tilewright.plan.rewrite.winograd import Tiles, choose_tiles
@@ -52,9 +61,9 @@ def winograd(module: Module, target: Target, halves: bool = False) -> Module:
 
 
 def _rewrite(module: Module, function: GraphFunction, target: Target, pairs: Dot | None) -> Module:
-    edit = Edit(module, function)
+    edit, assumed = Edit(module, function), sizes_of_images(function).within(function)
     for node in function.nodes:
-        made = _transformed(edit, node, target, pairs) if isinstance(node.attrs, ContractAttributes) else None
+        made = _transformed(edit, node, target, pairs, assumed) if isinstance(node.attrs, ContractAttributes) else None
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)
     return edit.finish()
@@ -63,16 +72,18 @@ def _rewrite(module: Module, function: GraphFunction, target: Target, pairs: Dot
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """y[n, o, i, j] = the sum of x[n, c, i*s + a, j*s + b] * w[o, c, a, b] over c and 3 x 3 positions a, b. x is the
-    padded image, with `low` zeros before height and width; s is the stride in `sizes`."""
+    padded image, with `low` zeros before height and width; s is the stride in `sizes`; `shape` is that of y."""
 
     image: Value
     low: tuple[int, int]
     filters: Array
     sizes: Sizes
+    shape: tuple[Expr, ...]
 
 
-def find_convolution(edit: Edit, node: Node) -> Convolution | None:
-    """The convolution that a contraction is; None where it is another one, or one that tiles do not fit."""
+def find_convolution(edit: Edit, node: Node, assumed: Assumed) -> Convolution | None:
+    """The convolution that a contraction is; None where it is another one, or one that tiles do not fit. Results of
+    dynamic images have a place for each of theirs, or for every second one."""
     attrs, out = node.attrs, node.outputs[0].type
     assert isinstance(attrs, ContractAttributes)
     if len(node.inputs) != 2 or out.dtype is not dtypes.f32 or any(v.type.dtype is not dtypes.f32 for v in node.inputs):
@@ -84,17 +95,16 @@ def find_convolution(edit: Edit, node: Node) -> Convolution | None:
         return None
     filters = _filters(spec, array)
     image, low = _unpadded(edit, x)
-    height, width = map(_number, out.shape[2:])
-    fixed = height and width and all(map(_number, image.type.shape[2:]))
-    if filters.shape[2:] != (WINDOW, WINDOW) or not fixed or not filters.size:
+    sides = (*out.shape[2:], *image.type.shape[2:])
+    dynamic = not all(isinstance(extent, Const) for extent in sides)
+    fits = not dynamic or (
+        low == (1, 1) and all(a is kept(b, stride) for a, b in zip(sides[:2], sides[2:], strict=True))
+    )
+    if filters.shape[2:] != (WINDOW, WINDOW) or not fits or not filters.size or ZERO in sides:
         return None
-    sizes = Sizes(_number(out.shape[0]) or 1, filters.shape[1], filters.shape[0], height, width, stride)
-    return Convolution(image, low, filters, sizes)
-
-
-def _number(extent: Expr) -> int:
-    """The value of a constant size, 0 of any other."""
-    return int(extent.value) if isinstance(extent, Const) else 0
+    images, height, width = (assumed.extent(out.shape[n]) for n in (0, 2, 3))
+    sizes = Sizes(images, filters.shape[1], filters.shape[0], height, width, stride, dynamic=dynamic)
+    return Convolution(image, low, filters, sizes, out.shape)
 
 
 def _stride(spec: Spec) -> int | None:
@@ -138,7 +148,7 @@ def _unpadded(edit: Edit, x: Value) -> tuple[Value, tuple[int, int]]:
         return x, (0, 0)
     low, high = ([e.value if isinstance(e, Const) else -1 for e in side] for side in (pad.attrs.low, pad.attrs.high))
     whole = [*low[:2], *high[:2]] == [0, 0, 0, 0] and min(*low, *high) >= 0
-    if not whole or not _is_zero(edit, pad.inputs[1]) or not all(map(_number, pad.inputs[0].type.shape[2:])):
+    if not whole or not _is_zero(edit, pad.inputs[1]) or ZERO in pad.inputs[0].type.shape[2:]:
         return x, (0, 0)
     return pad.inputs[0], (int(low[2]), int(low[3]))
 
@@ -152,9 +162,9 @@ def _is_zero(edit: Edit, value: Value) -> bool:
     return array is not None and not array.any()
 
 
-def _transformed(edit: Edit, node: Node, target: Target, pairs: Dot | None) -> Value | None:
+def _transformed(edit: Edit, node: Node, target: Target, pairs: Dot | None, assumed: Assumed) -> Value | None:
     """The convolution by tiles; None where the node is no convolution, or the direct one is better."""
-    found = find_convolution(edit, node)
+    found = find_convolution(edit, node, assumed)
     tiles = None if found is None else choose_tiles(found.sizes, found.filters, target, pairs)
     return None if found is None or tiles is None else by_tiles(edit, node, found, tiles)
 
@@ -162,11 +172,10 @@ def _transformed(edit: Edit, node: Node, target: Target, pairs: Dot | None) -> V
 def by_tiles(edit: Edit, node: Node, found: Convolution, tiles: Tiles) -> Value:
     """Adds the operators that compute a convolution by tiles."""
     edit.source = node.source
-    size, stride, depth = tiles.size, found.sizes.stride, tiles.depth
-    number = found.sizes.tiles(size)
+    size, stride, depth, last = tiles.size, found.sizes.stride, tiles.depth, found.sizes.dynamic
     u = transform_filter(found.filters, size, stride, (dtypes.bf16 if depth > 1 else dtypes.f32).numpy)
     factors: dict[str, object] = {}
-    product: dict[str, object] = {"spec": "n x c t, x c o -> n x t o"}
+    product: dict[str, object] = {"spec": f"n x {'t c' if last else 'c t'}, x c o -> n x t o"}
     if depth > 1:
         u = u.reshape(u.shape[0], -1, depth, u.shape[2])
         factors = {"depth": depth, "dtype": dtypes.bf16}
@@ -178,7 +187,8 @@ def by_tiles(edit: Edit, node: Node, found: Convolution, tiles: Tiles) -> Value:
         assert made is not None, f"{op} of a convolution can always be typed"
         return edit.add(made).outputs[0]
 
-    v = add("winograd_input", found.image, size=size, tiles=number, low=found.low, stride=stride, **factors)
-    m = add("contract", v, filters, **product)
-    shape = (found.sizes.height, found.sizes.width)
-    return add("winograd_output", m, size=size, tiles=number, shape=shape, stride=stride)
+    tiling = {"size": size, "shape": found.shape[2:], "stride": stride, "last": last}
+    image = add("transpose", found.image, perm=(0, 2, 3, 1)) if last else found.image
+    v = add("winograd_input", image, low=found.low, **tiling, **factors)
+    y = add("winograd_output", add("contract", v, filters, **product), **tiling)
+    return add("transpose", y, perm=(0, 3, 1, 2)) if last else y

@@ -18,7 +18,7 @@ from tilewright.target import Target
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """The extents of a convolution: images, channels in and out, height and width of the output, the stride, and the
-    places of the kernel."""
+    places of the kernel. Height or width may be `dynamic`: an assumption."""
 
     images: int
     inputs: int
@@ -27,6 +27,7 @@ class Sizes:
     width: int
     stride: int = 1
     taps: int = 9
+    dynamic: bool = False
 
     @property
     def rows(self) -> int:

@@ -12,6 +12,9 @@ decision: images that share an axis of channels, from operator to operator.
     d: f32[1, 480, 14, 14] = contract(p, v, spec="n c i+k j+l, c k l -> n c i j")          windows of each channel
     y: f32[1, 80, 196] = contract(reshape(d), u, spec="n c p, o c -> n o p")               and it ends
 
+Where sizes are dynamic, windows over all channels and operators that can be reordered (`Op.reordered`) are part of
+islands, too: vectors along positions have tails of any length there.
+
 A product with weights sums over the channels of its operand and makes those of its result. So it joins two islands,
 whose layouts are chosen independently: its specification names axes in any order.
 """
@@ -19,22 +22,23 @@ whose layouts are chosen independently: its specification names axes in any orde
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tilewright.analysis.sizes import Sizes
+from tilewright.analysis.sizes import sizes_of_images
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import GraphFunction, Node, Value
-from tilewright.graph.op import Pattern
+from tilewright.graph.op import Attributes, Pattern
 from tilewright.graph.symbolic import Constant
-from tilewright.ops.checks import ONE, ZERO
+from tilewright.ops.checks import ONE
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import IndexMaps
 from tilewright.ops.movement import PadAttributes, TransposeAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.ops.symbolic import Full
+from tilewright.ops.winograd import InputAttributes, OutputAttributes
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
@@ -48,13 +52,14 @@ Place = tuple[Value, int]
 @dataclass(frozen=True, slots=True)
 class Channels:
     """A contraction of an image with weights: which operand is the image, its axis of channels and that of the result.
-    If `depthwise`, each channel has weights of its own, and both axes are the same."""
+    If `depthwise`, each channel has weights of its own, and both axes are the same. It may sum `windows`."""
 
     maps: IndexMaps
     image: int
     read: int
     made: int
     depthwise: bool
+    windows: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -66,31 +71,40 @@ class Island:
 
 
 class Images:
-    """What a graph function computes of images: who makes and who reads what, and the contractions with weights. A
-    dynamic batch counts as 1."""
+    """What a graph function computes of images: who makes and who reads what, and the contractions with weights. Of
+    those that sum windows over all channels, these are the ones of dynamic sizes: others are as fast in either
+    layout."""
 
     def __init__(self, function: GraphFunction) -> None:
-        self.flow = Dataflow(function, sizes=Sizes(dict.fromkeys(function.symbols, 1)))
+        self.flow = Dataflow(function, sizes=sizes_of_images(function))
         self.constant: set[Value] = set()
         self.contractions: dict[Node, Channels] = {}
         for node in function.nodes:
             if isinstance(node.attrs, Constant | Full) or (node.inputs and self.constant.issuperset(node.inputs)):
                 self.constant.update(node.outputs)
             found = read_channels(node, self.constant) if isinstance(node.attrs, ContractAttributes) else None
-            if found is not None and (found.depthwise or all(i.axis for i in found.maps.spec.operands[found.image])):
+            if found is not None and (found.depthwise or not (found.windows and _is_fixed(node))):
                 self.contractions[node] = found
 
     def islands(self) -> list[Island]:
-        """The islands around all contractions with weights. Excluded are those whose channels are innermost already,
-        those where a value would have two axes of channels, and those with a dynamic size besides the batch."""
+        """The islands around all contractions with weights, and around Winograd's tiles with channels last. Excluded
+        are those whose channels are innermost already, and those where a value would have two axes of channels."""
         found: dict[Value, Island] = {}
+        for place in self._places():
+            if place[0] not in found and not is_last(*place):
+                island = self._island(*place)
+                found.update(dict.fromkeys(island.axes, island))
+        return [island for island in dict.fromkeys(found.values()) if island.axes]
+
+    def _places(self) -> Iterator[Place]:
         for node, channels in self.contractions.items():
-            for place in ((node.inputs[channels.image], channels.read), (node.outputs[0], channels.made)):
-                if place[0] not in found and not is_last(*place):
-                    island = self._island(*place)
-                    found.update(dict.fromkeys(island.axes, island))
-        sizes = {i: [e for v in i.axes for e in v.type.shape[1:]] for i in dict.fromkeys(found.values())}
-        return [island for island, own in sizes.items() if own and all(isinstance(e, Const) for e in own)]
+            yield from ((node.inputs[channels.image], channels.read), (node.outputs[0], channels.made))
+        for node in self.flow.function.nodes:
+            if isinstance(node.attrs, InputAttributes | OutputAttributes) and node.attrs.last:
+                own = *node.inputs, *node.outputs
+                around = [self.flow.makers.get(own[0]), *self.flow.readers_of(own[1])]
+                turned = [n for n in around if n is not None and isinstance(n.attrs, TransposeAttributes)]
+                yield from ((v, 1) for n in turned for v in (*n.inputs, *n.outputs) if v not in own)
 
     def _island(self, value: Value, axis: int) -> Island:
         island, waiting = Island({value: axis}), [(value, axis)]
@@ -129,15 +143,25 @@ class Images:
             return [(v, axis) for v in whole] if value in whole else None
         if node.op.pattern is Pattern.VIEW:
             return under_shape(value, axis, out if value is not out else node.inputs[0])
-        if isinstance(attrs, PadAttributes):
-            plain = attrs.low[axis] is ZERO and attrs.high[axis] is ZERO and value is not node.inputs[1]
-            return [(node.inputs[0], axis), (out, axis)] if plain else None
         if isinstance(attrs, ReduceAttributes):
             (x,) = node.inputs
             kept = [n for n in range(x.type.rank) if attrs.keepdims or n not in attrs.axes]
             read = kept[axis] if value is out else axis
             return None if read in attrs.axes else [(x, read), (out, kept.index(read))]
-        return None
+        whole = [v for v in (*node.inputs, out) if v.type.rank == out.type.rank]
+        passes = isinstance(attrs, PadAttributes) or not _is_fixed(node)
+        passes = passes and value in whole and node.inputs[0] in whole and reordered(node, axis) is not None
+        return [(v, axis) for v in whole] if passes else None
+
+
+def reordered(node: Node, axis: int) -> Attributes | None:
+    """The attributes of a node where the axis of channels is the last one; None where it has none."""
+    return node.op.reordered(node.attrs, order(node.outputs[0].type.rank, axis))
+
+
+def _is_fixed(node: Node) -> bool:
+    """Whether no size of the image that a node makes is dynamic, but the batch."""
+    return all(isinstance(e, Const) for e in node.outputs[0].type.shape[1:])
 
 
 def read_channels(node: Node, constant: Collection[Value]) -> Channels | None:
@@ -153,7 +177,8 @@ def read_channels(node: Node, constant: Collection[Value]) -> Channels | None:
     if len(read) != 1 or len(made) != 1:
         return None
     depthwise = maps.spec.operands[image][read[0]].axis == maps.spec.output[made[0]]
-    return Channels(maps, image, read[0], made[0], depthwise)
+    windows = any(index.axis is None for index in maps.spec.operands[image])
+    return Channels(maps, image, read[0], made[0], depthwise, windows)
 
 
 def under_shape(value: Value, axis: int, other: Value) -> list[Place] | None:
@@ -231,7 +256,8 @@ class _Prices:
 
     def _contraction(self, node: Node, chosen: frozenset[Island]) -> float:
         """Cycles of a contraction with channels or positions along the lanes, whichever are fewer. An image or a result
-        of the other layout is transposed, but none that has channels innermost is made with positions along them."""
+        of the other layout is transposed, for each place of a window if that has channels innermost, but none that has
+        them is made with positions along them."""
         flow, channels, target = self.images.flow, self.images.contractions[node], self.target
         image, (out,), lanes = node.inputs[channels.image], node.outputs, target.lanes(f32)
         read, made = flow.extent(image.type.shape[channels.read]), flow.extent(out.type.shape[channels.made])
@@ -243,10 +269,12 @@ class _Prices:
             by_channels = points * -(-made // lanes) * each
             by_points, back = made * points // width * -(-width // lanes) * each, 2 * back
         else:
-            packed = transpose_cycles(points * read, lanes, target)
+            terms = math.prod(map(flow.extent, channels.maps.reduce_extents))
             near = self._is_last(image, channels.read, chosen)
-            by_channels = least_cycles(Sums(points, made, read), target) + (0 if near else packed)
-            by_points = least_cycles(Sums(made, points, read), target) + (packed if near else 0)
+            packed = transpose_cycles(points * (terms if near else read), lanes, target)
+            width = flow.extent(out.type.shape[-1]) if channels.windows else points
+            by_channels = least_cycles(Sums(width, made, terms, points // width), target) + (0 if near else packed)
+            by_points = least_cycles(Sums(made, width, terms, points // width), target) + (packed if near else 0)
         return by_channels if self._is_last(out, channels.made, chosen) else min(by_channels + back, by_points)
 
     def _is_last(self, value: Value, axis: int, chosen: frozenset[Island]) -> bool:

@@ -20,6 +20,7 @@ from tilewright.plan.price.contraction import MARGIN, Dot, Sums, least_seconds, 
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, filter_seconds
 from tilewright.plan.rewrite.precision import fits
 from tilewright.plan.transforms.winograd import Tiling, transform_seconds
+from tilewright.plan.transforms.winograd_last import last_seconds
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
@@ -48,9 +49,9 @@ def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | No
 
 def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
     """The tiles for a convolution, those in f32 first. Only the smallest may have rounded factors: larger ones amplify
-    the errors too much."""
+    the errors too much. So has none of dynamic sizes, whose channels are last."""
     found = [Tiles(size) for size, stride in sorted(INPUT) if stride == sizes.stride]
-    if pairs is not None and fits(sizes, pairs):
+    if pairs is not None and fits(sizes, pairs) and not sizes.dynamic:
         found.append(Tiles(min(tiles.size for tiles in found), pairs.depth))
     return found
 
@@ -65,4 +66,5 @@ def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) 
     tiling = Tiling(tiles.size, sizes.stride, sizes.images, sizes.inputs, rows, columns, bytes_each)
     behind = replace(tiling, channels=sizes.outputs, bytes=f32.bytes, beside=tiling.products)
     before = replace(tiling, beside=behind.products)
-    return max(least_seconds(sums, target), filters) + transform_seconds(before, behind, target)
+    around = last_seconds(before, behind, target) if sizes.dynamic else transform_seconds(before, behind, target)
+    return max(least_seconds(sums, target), filters) + around

@@ -119,7 +119,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
         if "winograd_input" not in facts.names or not _has_points(facts):
             return None
         block = find_block(facts.function, "winograd_input")
-        n, c, rows, columns, edge, _, *woven = _extents(facts, block)
+        n, c, rows, columns, edge, _, *woven = extents_of(facts, block)
         (padded,) = {ld.buffer for ld in loads(find_block(facts.function, "winograd_rows"))}
         step = known(padded.shape[-1]) // (known(columns) + 1)
         assert isinstance(block.body, Store)
@@ -203,9 +203,9 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
     whole = True
 
     def recognise(self, facts: Facts) -> Tiling | None:
-        if "winograd_output" not in facts.names or not _has_points(facts):
+        if "winograd_columns" not in facts.names or not _has_points(facts):
             return None
-        n, size, edge, tiles, channels = map(known, _extents(facts, find_block(facts.function, "winograd_columns")))
+        n, size, edge, tiles, channels = map(known, extents_of(facts, find_block(facts.function, "winograd_columns")))
         *_, height, width = map(known, facts.function.params[-1].shape)
         if min(height, width) < size or min(tiles, channels) < 2:
             return None  # loops of a single iteration have been removed
@@ -224,7 +224,7 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         return core.kernel_seconds + max(cycles / core.hertz, reread_seconds(t.products, t.between, target))
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
-        block = _with_epilogue(s)
+        block = with_epilogue(s, "winograd_columns")
         _, o, h, _ = loops = s.get_loops(block)
         vectors, o = in_vectors(s, o, choice.lanes)
         rows, a = s.split(h, shape.size, tail="mask")
@@ -245,10 +245,10 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         return s
 
 
-def _with_epilogue(s: Schedule) -> str:
-    """Inlines the output into what follows it, and so on to the end; returns the last block's name."""
-    stages = ("winograd_columns", "winograd_tiles")
-    *others, last = [block.name for block in blocks(s.func.body) if block.name not in stages]
+def with_epilogue(s: Schedule, first: str) -> str:
+    """Inlines the output into what follows it, and so on to the end; returns the last block's name. `first` is the
+    block that begins the transform."""
+    *others, last = [block.name for block in blocks(s.func.body) if block.name not in (first, "winograd_tiles")]
     for block in others:
         s.inline(block)
     return last
@@ -259,7 +259,7 @@ def _has_points(facts: Facts) -> bool:
     return not any(isinstance(e, Const) and e.value == 0 for b in facts.function.params for e in b.shape)
 
 
-def _extents(facts: Facts, block: Block) -> list[Expr]:
+def extents_of(facts: Facts, block: Block) -> list[Expr]:
     """The extents of the loops around a block."""
     return [loop.extent for loop in loops_around(facts.function.body, block)]
 

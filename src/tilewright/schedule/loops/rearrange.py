@@ -12,7 +12,6 @@ from itertools import takewhile
 from typing import cast
 
 from tilewright.analysis.known import Known, boundary
-from tilewright.analysis.regions import ranges_of
 from tilewright.analysis.vectors import Vector, meetings
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Mod, Var, as_expr, const
@@ -31,7 +30,7 @@ from tilewright.loops.edit import (
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.schedule import facts
 from tilewright.schedule.find import primitive
-from tilewright.schedule.nests import nested, settle
+from tilewright.schedule.nests import nested, running, settle
 from tilewright.schedule.step import Obstacle, Step, fresh_blocks, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
@@ -133,7 +132,7 @@ def partition(function: Function, loop: For, at: int | None = None) -> Step:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise Obstacle(loop, why, fix=f"say where: partition({loop.name}, at)")
     around = loops_around(function.body, loop)
-    known = Known(ranges_of(around))
+    known = Known({each.var: running(each.begin, each.end) for each in around})
     cut = known.simplified(maximum(minimum(place, loop.end), loop.begin))
     rest = _second_part(function, loop, cut)
     facts.require_begun_inside(loop, blocks(loop), [each for each in around if each.var in variables_of(cut)])

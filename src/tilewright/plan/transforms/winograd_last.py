@@ -1,0 +1,139 @@
+"""Winograd's transforms of images with channels last, of any height and width: their templates and prices.
+
+    for rows of tiles, images, tiles, vectors of channels:      input: a tile's factors, of a few channels
+      half = Bᵀ d                                               d is read in place, with zeros around the image
+      v[…, tile] = half B
+
+    for rows of tiles, images, tiles, vectors of channels:      output: a tile's pixels, of a few channels
+      half = Aᵀ m[…, tile]
+      whole = half A
+      y = f(whole)                                              the epilogue
+
+Tiles at the edges of an image have loops of their own: those between need no tests of where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tilewright.analysis.sizes import Sizes, known
+from tilewright.expr.dtypes import f32
+from tilewright.expr.nodes import Expr, Var
+from tilewright.loops.edit import blocks
+from tilewright.ops.winograd import INPUT, edge_of, input_terms, output_terms
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
+from tilewright.plan.template import Template
+from tilewright.plan.tile.loops import in_vectors, is_bounded
+from tilewright.plan.tile.packing import keep_near
+from tilewright.plan.transforms.strassen import LanesChoice, count_sums
+from tilewright.plan.transforms.winograd import Tiling, extents_of, with_epilogue
+from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+
+class _ChannelsLast(Template[Tiling, LanesChoice]):
+    """What both transforms share. Their `block` has loops over images, rows and columns of tiles, two over a tile's
+    elements, and one over channels."""
+
+    choice = LanesChoice
+    whole = True
+    block: str
+
+    def recognise(self, facts: Facts) -> Tiling | None:
+        if self.block not in facts.names:
+            return None
+        sides = extents_of(facts, find_block(facts.function, self.block))
+        n, rows, columns, channels = (Sizes().extent(sides[axis]) for axis in (0, 1, 2, 5))
+        size, stride = next(kind for kind in INPUT if edge_of(*kind) == known(sides[4]))
+        return Tiling(size, stride, n, channels, rows, columns) if channels > 1 else None  # one has no loop
+
+    def choices(self, shape: Tiling, target: Target) -> Iterator[LanesChoice]:
+        yield LanesChoice(target.lanes(f32))
+
+
+class WinogradInputLast(_ChannelsLast):
+    """Kernels with an input transform of images with channels last."""
+
+    name = "winograd input, channels last"
+    block = "winograd_input_last"
+
+    def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
+        moving = rewrite_seconds(shape.products, shape.between, target)
+        return _seconds(shape, choice, input_terms, shape.edge, moving, target)
+
+    def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
+        images, rows, _, _, column, channels = s.get_loops(self.block)
+        vectors, lane = in_vectors(s, channels, choice.lanes)
+        s.reorder(rows, images)
+        s.reorder(vectors, *s.get_loops(self.block)[3:5], lane)
+        s.vectorize(lane)
+        s.unroll(column)
+        _compute_near(s, "winograd_rows", "half", vectors, 0)
+        _compute_near(s, "winograd_pad", "padded", vectors)
+        s.parallel(rows)
+        inside = "winograd_pad"
+        for axis in (0, 2):
+            _, rest = s.partition(s.get_loops(inside)[axis], 1)
+            s.partition(rest)
+            inside = blocks(find_loop(s.func, rest))[0].name
+        s.inline(inside)
+        return s
+
+
+class WinogradOutputLast(_ChannelsLast):
+    """Kernels with an output transform of images with channels last."""
+
+    name = "winograd output, channels last"
+    block = "winograd_columns_last"
+
+    def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
+        moving = reread_seconds(shape.products, shape.between, target)
+        return _seconds(shape, choice, output_terms, shape.size, moving, target)
+
+    def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
+        block = with_epilogue(s, self.block)
+        images, height, width, channels = s.get_loops(block)
+        vectors, lane = in_vectors(s, channels, choice.lanes)
+        rows, row = s.split(height, shape.size, tail="mask")
+        columns, column = s.split(width, shape.size, tail="mask")
+        s.reorder(rows, images, columns, vectors, row, column, lane)
+        s.vectorize(lane)
+        s.unroll(column)
+        _compute_near(s, "winograd_tiles", "whole", vectors, 1)
+        _compute_near(s, self.block, "half", vectors, 0)
+        s.parallel(rows)
+        for tiles, inside in ((rows, row), (columns, column)):
+            if is_bounded(s, block, inside):
+                s.partition(tiles)
+        return s
+
+
+def _compute_near(s: Schedule, block: str, buffer: str, vectors: Var, inner: int | None = None) -> None:
+    """Computes for a vector of channels of a tile what a block stores: rows (0) or columns (1) are written out inside
+    the loop over the others."""
+    s.compute_at(block, vectors)
+    keep_near(s, buffer)
+    *tile, lane = s.get_loops(block)[-3:]
+    s.vectorize(lane)
+    if inner is not None:
+        s.reorder(tile[1 - inner], tile[inner])
+        s.unroll(tile[inner])
+
+
+def _seconds(
+    t: Tiling, c: LanesChoice, terms: Callable[..., Sequence[Expr]], made: int, moving: float, target: Target
+) -> float:
+    """Seconds for vectors of channels of tiles: their rows or columns, `made` of each, which the stack keeps, then the
+    other ones. Products need `moving` seconds from cache to cache."""
+    core, sums = target.core, count_sums(terms, t.edge, t.size, t.stride)
+    each = t.edge * core.load_cycles + sums * core.add_cycles + made * core.store_cycles
+    vectors = t.images * t.rows * t.columns * -(-t.channels // c.lanes)
+    return core.kernel_seconds + max(vectors * (t.edge + made) * each / core.hertz, moving)
+
+
+def last_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
+    """Seconds of both transforms around the products."""
+    lanes = LanesChoice(target.lanes(f32))
+    return WinogradInputLast().price(lanes, before, target) + WinogradOutputLast().price(lanes, behind, target)
