@@ -37,7 +37,9 @@ from tilewright.codegen.library.dynamic import hash_of
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
 from tilewright.target import Target, native
+from tilewright.target.features import known_features
 from tilewright.target.host import current_host
+from tilewright.target.hwcap import BITS
 
 pytestmark = linux
 
@@ -329,6 +331,29 @@ def test_a_library_for_arm_runs_in_an_emulator(ending: str, tmp_path: Path) -> N
         np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32).reshape(50, 10), exe(x)[0], atol=1e-5)
 
 
+@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which(ARM_CC)), reason="there is no QEMU or compiler")
+def test_an_arm_processor_is_asked_for_its_features(tmp_path: Path) -> None:
+    """Cortex-A53 has no dot products of bytes, QEMU's `max` has."""
+    strange, plain = digits(target="aarch64 +dotprod +lse +fullfp16"), digits(target="aarch64")
+    command = [ARM_CC, *STRICT, str(EXAMPLES / "classify.c"), "-I", str(tmp_path)]
+    results = {}
+    for name, programs in (("one", [strange]), ("both", [plain, strange])):
+        library, program = tmp_path / f"{name}.a", tmp_path / name
+        tw.save_library(library, *programs, header=tmp_path / "digits.h", name="digits")
+        linked = [str(library), "-lm", "-lpthread", "-o", str(program)]
+        built = subprocess.run([*command, *linked], capture_output=True, timeout=60)
+        assert built.returncode == 0, built.stderr
+        for cpu in ("cortex-a53", "max"):
+            emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", cpu, str(program), "1"]
+            results[name, cpu] = subprocess.run(emulated, input=bytes(256), capture_output=True, timeout=120)
+    refused = results.pop(("one", "cortex-a53"))
+    assert refused.returncode == 1 and b"this machine lacks " in refused.stderr
+    wanted = digits()(np.zeros((1, 1, 8, 8), np.float32))[0].ravel()
+    for ran in results.values():
+        assert ran.returncode == 0, ran.stderr
+        np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32), wanted, atol=1e-5)
+
+
 # --- weights in a file ------------------------------------------------------------------------------------------------
 
 
@@ -425,13 +450,15 @@ def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
     assert same_bits(load(tmp_path / "both.so")(x), digits(target="x86-64")(x))
 
 
+def test_every_feature_of_an_arm_processor_can_be_asked_for() -> None:
+    assert set(BITS) == set(known_features("aarch64"))
+
+
 def test_what_does_not_belong_together(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="several architectures"):
         tw.save_library(tmp_path / "x.so", digits(target="x86-64"), digits(target="aarch64"))
     with pytest.raises(UserError, match="different interfaces"):
         tw.save_library(tmp_path / "x.so", digits(target="x86-64"), pick(target="x86-64-v2"))
-    with pytest.raises(UserError, match="cannot choose between programs for aarch64"):
-        tw.save_library(tmp_path / "x.so", digits(target="aarch64"), digits(target="aarch64 +dotprod"))
     with pytest.raises(UserError, match="nothing to save"):
         tw.save_library(tmp_path / "x.so")
     assert not list(tmp_path.iterdir())
