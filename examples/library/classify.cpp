@@ -1,12 +1,8 @@
 // Reads images from standard input, 64 floats each, and writes ten probabilities for each to standard output.
-#include "digits.h"
-
-#include "tilewright.hpp"
-
 #include <cstdio>
 #include <cstdlib>
 
-TILEWRIGHT_MODEL(digits);
+#include "digits.hpp"
 
 int main(int count, char **arguments) try {
   if (count < 2) return 2;

@@ -37,7 +37,9 @@ from tilewright.codegen.library.dynamic import hash_of
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
 from tilewright.target import Target, native
+from tilewright.target.features import known_features
 from tilewright.target.host import current_host
+from tilewright.target.hwcap import BITS
 
 pytestmark = linux
 
@@ -55,6 +57,9 @@ def pick(**given: Any) -> tw.Executable:
 
 
 _LINKED = ("-L", "FOLDER", "-ldigits", "-Wl,-rpath,FOLDER")
+PLAIN = "x86-64-v3" if Target.parse("x86-64-v3").is_runnable_on(current_host()) else "native"
+"""A machine that valgrind knows: it has no AVX-512."""
+
 ARM_CC = "aarch64-linux-gnu-gcc"
 _RUST = ("-C", "link-args=-Wl,-rpath,FOLDER")
 BUILDS = {
@@ -73,7 +78,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(folder: Path) -> Elf:
-    digits().save_library(folder / "libdigits.so", header=folder / "digits.h", name="digits")
+    for header in ("digits.hpp", "digits.h"):
+        digits().save_library(folder / "libdigits.so", header=folder / header, name="digits")
     return Elf(folder / "libdigits.so")
 
 
@@ -202,8 +208,7 @@ def test_examples_get_the_same_bits(made: Elf, folder: Path, language: str) -> N
 
 @needs_cc
 def test_wrong_calls_have_codes_and_texts(tmp_path: Path) -> None:
-    target = "x86-64-v3" if native().architecture == "x86_64" else "native"  # which valgrind knows
-    exe = pick(target=target)
+    exe = pick(target=PLAIN)
     exe.save_library(tmp_path / "libmodel.so", header=tmp_path / "model.h")
     program = compile_c(PROGRAMS / "wrong.c", tmp_path, tmp_path / "libmodel.so")
     said = run_program(program)
@@ -326,13 +331,35 @@ def test_a_library_for_arm_runs_in_an_emulator(ending: str, tmp_path: Path) -> N
         np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32).reshape(50, 10), exe(x)[0], atol=1e-5)
 
 
+@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which(ARM_CC)), reason="there is no QEMU or compiler")
+def test_an_arm_processor_is_asked_for_its_features(tmp_path: Path) -> None:
+    """Cortex-A53 has no dot products of bytes, QEMU's `max` has."""
+    strange, plain = digits(target="aarch64 +dotprod +lse +fullfp16"), digits(target="aarch64")
+    command = [ARM_CC, *STRICT, str(EXAMPLES / "classify.c"), "-I", str(tmp_path)]
+    results = {}
+    for name, programs in (("one", [strange]), ("both", [plain, strange])):
+        library, program = tmp_path / f"{name}.a", tmp_path / name
+        tw.save_library(library, *programs, header=tmp_path / "digits.h", name="digits")
+        linked = [str(library), "-lm", "-lpthread", "-o", str(program)]
+        built = subprocess.run([*command, *linked], capture_output=True, timeout=60)
+        assert built.returncode == 0, built.stderr
+        for cpu in ("cortex-a53", "max"):
+            emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", cpu, str(program), "1"]
+            results[name, cpu] = subprocess.run(emulated, input=bytes(256), capture_output=True, timeout=120)
+    refused = results.pop(("one", "cortex-a53"))
+    assert refused.returncode == 1 and b"this machine lacks " in refused.stderr
+    wanted = digits()(np.zeros((1, 1, 8, 8), np.float32))[0].ravel()
+    for ran in results.values():
+        assert ran.returncode == 0, ran.stderr
+        np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32), wanted, atol=1e-5)
+
+
 # --- weights in a file ------------------------------------------------------------------------------------------------
 
 
 @needs_cc
 def test_weights_in_a_file_are_checked(tmp_path: Path) -> None:
-    target = "x86-64-v3" if native().architecture == "x86_64" else "native"
-    exe = digits(target=target)
+    exe = digits(target=PLAIN)
     weights = tmp_path / "digits.bin"
     exe.save_library(tmp_path / "libdigits.so", header=tmp_path / "digits.h", weights=weights, name="digits")
     content = weights.read_bytes()
@@ -423,13 +450,15 @@ def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
     assert same_bits(load(tmp_path / "both.so")(x), digits(target="x86-64")(x))
 
 
+def test_every_feature_of_an_arm_processor_can_be_asked_for() -> None:
+    assert set(BITS) == set(known_features("aarch64"))
+
+
 def test_what_does_not_belong_together(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="several architectures"):
         tw.save_library(tmp_path / "x.so", digits(target="x86-64"), digits(target="aarch64"))
     with pytest.raises(UserError, match="different interfaces"):
         tw.save_library(tmp_path / "x.so", digits(target="x86-64"), pick(target="x86-64-v2"))
-    with pytest.raises(UserError, match="cannot choose between programs for aarch64"):
-        tw.save_library(tmp_path / "x.so", digits(target="aarch64"), digits(target="aarch64 +dotprod"))
     with pytest.raises(UserError, match="nothing to save"):
         tw.save_library(tmp_path / "x.so")
     assert not list(tmp_path.iterdir())

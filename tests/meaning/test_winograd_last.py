@@ -108,19 +108,23 @@ def test_a_residual_block(factor: int, size: int) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * float(np.abs(wanted).max()))
 
 
-def test_every_second_place_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [1, 4])
+def test_every_second_place_within_the_bound(factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "choose_tiles", lambda *_: Tiles(2))
     w = numbers(9, 20, 3, 3, seed=1)
     graph = GraphBuilder()
-    module = graph.module({"y": convolved(graph, image(graph, 20), w, "*2")})
+    module = graph.module({"y": convolved(graph, image(graph, 20, factor), w, "*2")})
     rewritten = winograd(module, V3)
     assert "winograd_input" in operators(rewritten)
     verify(rewritten)
     executable = compile_module(module)
     for images, height, width in SHAPES:
         x = numbers(images, 20, height, width)
-        require_bound(evaluate(rewritten, [x])["y"], x, w, 1, 2, 2)
-        require_bound(executable(x)[0], x, w, 1, 2, 2)
+        points = x.repeat(factor, 2).repeat(factor, 3)
+        require_bound(evaluate(rewritten, [x])["y"], points, w, 1, 2, 2)
+        require_bound(executable(x)[0], points, w, 1, 2, 2)
+    templates = {d.template for name, d in executable.decisions.items() if "winograd" in name}
+    assert templates == {"winograd input, channels last", "winograd output, channels last"}
 
 
 @pytest.mark.parametrize(("step", "pad"), [("*2", 0), ("", 0), ("", 2)])

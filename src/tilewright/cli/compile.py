@@ -35,7 +35,12 @@ Output = Annotated[
 ]
 
 Header = Annotated[
-    str | None, typer.Option("--header", metavar="FILE", help="Also write the library's C header to this file.")
+    str | None,
+    typer.Option(
+        "--header",
+        metavar="FILE",
+        help="Also write the library's C header to this file, or its C++ header if the name ends in .hpp.",
+    ),
 ]
 
 Weights = Annotated[

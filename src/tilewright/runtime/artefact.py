@@ -48,9 +48,10 @@ def save_library(
     name: str = "model",
 ) -> None:
     """Writes compiled programs of one model, for different machines of one architecture, as one shared library, of
-    which the best program that the loading machine runs is taken; and its C header where one is asked for. No linker is
-    needed, and no Python by those who use it. A path that ends in `.o` or `.a` makes an object file or a static
-    library. Weights are inside, unless `weights` is a file for them. The names of its functions begin with `name`.
+    which the best program that the loading machine runs is taken; and its C header where one is asked for, a C++ header
+    if its name ends in `.hpp`. No linker is needed, and no Python by those who use it. A path that ends in `.o` or `.a`
+    makes an object file or a static library. Weights are inside, unless `weights` is a file for them. The names of its
+    functions begin with `name`.
 
         tw.save_library("libmodel.so", exe, header="model.h")
 

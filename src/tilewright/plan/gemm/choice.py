@@ -139,7 +139,8 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
     groups of panels do."""
     # Of counted rows places lie apart by a constant, and need no registers of their own.
     counted = size.own > 1 or (not size.any_rows and size.rows % tile.rows == 0)
-    alone = size.axes == 1 or size.dot is not None
+    # Panels of several constants are the outer loop of a dynamic number of blocks, which cannot share a prefetch.
+    alone = (size.axes == 1 or size.dot is not None) and not (size.own > 1 and size.any_rows)
     ahead = alone and size.rows > tile.rows and (tile.rows <= contraction.free_places(target) or counted)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))

@@ -105,8 +105,8 @@ class Parts:
         return base_of(self.programs[0])
 
     @property
-    def asks(self) -> bool:
-        """Whether code asks the processor what it is."""
+    def asks_cpuid(self) -> bool:
+        """Whether code asks the processor itself what it is, and not the system."""
         return self.base.architecture == "x86_64"
 
 
@@ -148,7 +148,7 @@ class _Text:
         self._late = [n for n, port in enumerate(self._interface.outputs) if self._interface.is_dynamic(port)]
         self._layout = Layout(self._counts())
         self._texts = Texts()
-        self._needs = [needs_of(program.target) if parts.asks else [] for program in parts.programs]
+        self._needs = [needs_of(program.target) for program in parts.programs]
         own = dict(_MESSAGES)
         if parts.stamp is not None:
             own |= {name: (t.replace("$NAME$", parts.name), n, c) for name, (t, n, c) in _WEIGHTS_MESSAGES.items()}
@@ -188,11 +188,11 @@ class _Text:
 
     def text(self) -> str:
         """All functions and tables."""
-        asks, forks, beside = self._parts.asks, self._parts.forks, self._parts.stamp is not None
+        forks, beside = self._parts.forks, self._parts.stamp is not None
         parts = [contexts.HEAD, contexts.ERRORS, contexts.CONTEXTS, calls.CALLS, calls.ENTER]
         parts += [calls.RESULTS, settings.SETTINGS, calls.OVERLAPS, questions.QUESTIONS]
         parts.append(life.LIFE if forks else life.LIFE_ALONE)
-        parts.append(machine.X86 if asks else machine.ONE)
+        parts += [machine.CHOOSE, machine.X86 if self._parts.asks_cpuid else machine.ARM]
         parts.append(weights.BESIDE if beside else weights.INSIDE)
         parts += [self._start(), self._tables(), self._declarations()]
         text = "\n".join(parts)
@@ -288,7 +288,7 @@ class _Text:
         needs = [need for some in self._needs for need in some]
         lines = [_ports_text(self._interface, self._texts), self._programs_table()]
         lines += [_table("places", "i64", [n for some in parts.places for n in some]), _table("rooms", "i64", rooms)]
-        lines += [needs_text(needs)] if parts.asks else []
+        lines.append(needs_text(needs))
         rows = ", ".join(_row_text(row) for row in self._rows)
         lines.append(f"@rows = internal constant [{len(self._rows)} x %row] [{rows}]")
         lines.append(f"@texts = internal constant {bytes_literal(bytes(self._texts.content))}")

@@ -1,13 +1,19 @@
-"""What the programs of a library need of a machine, as rows that code asks CPUID for (native/machine.py)."""
+"""What the programs of a library need of a machine, as rows that its code asks for (native/machine.py).
+
+On x86-64 a row is what CPUID is asked: leaf, sub-leaf, register, bit, the registers that the system must save, and,
+instead of the bit, the least that the register's low byte may be. On AArch64 it is the number of an auxiliary value,
+and a bit of it in the same place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.codegen.image import X86_64, Image
 from tilewright.target import Target
 from tilewright.target.cpuid import AVX10, AVX10_VERSION_LEAF, CPUID, PLACES, XGETBV, Place
+from tilewright.target.hwcap import BITS
 
 CPUID_NAME, XGETBV_NAME = "tilewright_cpuid", "tilewright_xgetbv"
 
@@ -17,33 +23,37 @@ _XGETBV_AT = 64
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A feature that a target has, where CPUID tells it, and, where that is a number, the least."""
+    """A feature that a target has, and the words of its row."""
 
     feature: str
-    place: Place
-    least: int = 0
+    words: tuple[int, int, int, int, int, int]
 
 
 def needs_of(target: Target) -> list[Need]:
-    """What code for a target needs, in the order of CPUID's leaves."""
-    needs = []
+    """What code for a target needs, such that the same is asked for as seldom as can be."""
+    found = _cpuid_needs(target) if target.architecture == "x86_64" else _auxiliary_needs(target)
+    return sorted(found, key=lambda need: (need.words[0], need.words[1], need.words[5]))
+
+
+def _cpuid_needs(target: Target) -> Iterator[Need]:
     for feature in sorted(target.features):
         if feature in PLACES:
-            needs.append(Need(feature, PLACES[feature]))
+            yield Need(feature, (*PLACES[feature], 0))
         elif feature.startswith("avx10."):
             version = int(feature.removeprefix("avx10."))
-            needs.append(Need(feature, AVX10))
-            needs.append(Need(feature, Place(AVX10_VERSION_LEAF, 0, _EBX, 0, AVX10.saved), version))
-    return sorted(needs, key=lambda need: (need.place.leaf, need.place.subleaf, need.least))
+            yield Need(feature, (*AVX10, 0))
+            yield Need(feature, (*Place(AVX10_VERSION_LEAF, 0, _EBX, 0, AVX10.saved), version))
+
+
+def _auxiliary_needs(target: Target) -> Iterator[Need]:
+    for feature in sorted(target.features):
+        for place in BITS.get(feature, ()):
+            yield Need(feature, (place.word, 0, 0, place.bit, 0, 0))
 
 
 def needs_text(needs: Sequence[Need]) -> str:
     """The rows as LLVM IR."""
-    rows = []
-    for need in needs:
-        place = need.place
-        words = (place.leaf, place.subleaf, place.register, place.bit, place.saved, need.least)
-        rows.append(f"%need {{ {', '.join(f'i32 {word}' for word in words)} }}")
+    rows = [f"%need {{ {', '.join(f'i32 {word}' for word in need.words)} }}" for need in needs]
     return f"@needs = internal constant [{len(rows)} x %need] [{', '.join(rows)}]\n"
 
 

@@ -19,12 +19,12 @@ from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.file import check_together, merit
 from tilewright.runtime.library.codes import MOST_RANK
+from tilewright.runtime.library.cpp_header import cpp_text
 from tilewright.runtime.library.glue import (
     ON_LOAD,
     ON_UNLOAD,
     WEIGHTS,
     Parts,
-    base_of,
     entry_name,
     glue_object,
     make_glue,
@@ -41,6 +41,9 @@ from tilewright.target.machine import is_elf
 Place = str | os.PathLike[str]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+CPP_HEADERS = (".hpp", ".hh", ".hxx")
+"""What the names of C++ headers end in."""
 
 OBJECT, ARCHIVE = ".o", ".a"
 """What the names of object files and static libraries end in."""
@@ -76,7 +79,9 @@ def write_library(
     if weights is not None:
         _write(weights, held.parts, sources)
     if header is not None:
-        _write(header, [header_text(parts).encode()], sources)
+        text = header_text(parts)
+        is_cpp = Path(path_of(header)).suffix in CPP_HEADERS
+        _write(header, [(cpp_text(name, text) if is_cpp else text).encode()], sources)
     _write(path, library, sources)
 
 
@@ -110,7 +115,7 @@ def _material(parts: Parts, weights: Sequence[bytes | memoryview]) -> Material:
     if parts.forks:
         objects.append(assemble(pool_text(base.triple, base.data_layout), base, level=0))
     images = [Linked(decode(program.code[0]), {ENTRY: entry_name(n)}) for n, program in enumerate(parts.programs)]
-    if parts.asks:
+    if parts.asks_cpuid:
         images.append(Linked(question_image(), {n: n for n in (CPUID_NAME, XGETBV_NAME)}))
     read = [read_object(one) for one in objects]
     return Material(read, images, parts.exports, ON_LOAD, ON_UNLOAD, WEIGHTS, weights)
@@ -128,7 +133,7 @@ def _contents(parts: Parts, weights: Sequence[bytes | memoryview]) -> Contents:
     ]
     if parts.forks:
         pieces.append(Piece(decode(pool_code(parts.base)), {n: n for n in _POOL}))
-    if parts.asks:
+    if parts.asks_cpuid:
         pieces.append(Piece(question_image(), {n: n for n in (CPUID_NAME, XGETBV_NAME)}))
     return Contents(pieces, parts.exports, ON_LOAD, ON_UNLOAD, WEIGHTS, weights)
 
@@ -143,13 +148,6 @@ def in_order(programs: Sequence[Program]) -> list[Program]:
             why=f"the programs are for {' and '.join(kinds)}, and an ELF file has code for one",
             fix="write a library for each",
         )
-    if len(programs) > 1 and any(program.target.features > base_of(program).features for program in programs):
-        if kinds != ["x86_64"]:
-            raise UserError(
-                f"cannot choose between programs for {kinds[0]} when a library is loaded",
-                why="how a processor of that architecture tells its features is not known here",
-                fix="write a library for each",
-            )
     return sorted(programs, key=lambda program: merit(program.target), reverse=True)
 
 

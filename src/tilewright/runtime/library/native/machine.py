@@ -2,14 +2,12 @@
 
     @choose()    puts the number of the best program into @chosen, or -1, and into @lacking what the least of them lacks
 
-Programs come best first. What one needs are rows: CPUID's leaf and sub-leaf, the register and the bit, the registers
-that the system must save, and, instead of the bit, the least that the register's low byte may be.
+Programs come best first. `@has(need)` says whether the machine has what a row asks for (machines.py).
 """
 
 from __future__ import annotations
 
 X86 = """
-%need = type { i32, i32, i32, i32, i32, i32 }
 @answers = internal global [4 x i32] zeroinitializer
 @asked = internal global i64 0
 declare void @$CPUID$(i32, i32, ptr)
@@ -91,6 +89,26 @@ number:
 no:
   ret i1 false
 }
+"""
+
+ARM = """
+declare i64 @getauxval(i64)
+
+define internal i1 @has(ptr %need) {
+  %number = load i32, ptr %need
+  %which = zext i32 %number to i64
+  %word = call i64 @getauxval(i64 %which)
+  %bit.at = getelementptr %need, ptr %need, i64 0, i32 3
+  %bit = load i32, ptr %bit.at
+  %n = zext i32 %bit to i64
+  %moved = lshr i64 %word, %n
+  %set = trunc i64 %moved to i1
+  ret i1 %set
+}
+"""
+
+CHOOSE = """
+%need = type { i32, i32, i32, i32, i32, i32 }
 
 define internal void @choose() {
 entry:
@@ -126,10 +144,3 @@ none:
   ret void
 }
 """
-
-ONE = """
-define internal void @choose() {
-  ret void
-}
-"""
-"""Where there is one program, and the machine is not asked."""

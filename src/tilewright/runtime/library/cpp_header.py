@@ -1,21 +1,16 @@
-// Thin types over the C header of a library that `tilewright` wrote: contexts that close themselves, arrays of vectors,
-// exceptions for codes. For C++17 and later.
-//
-//   #include "digits.h"
-//   #include "tilewright.hpp"
-//
-//   TILEWRIGHT_MODEL(digits);
-//   digits_model model;
-//   tilewright::tensor<float> image({1, 1, 8, 8});
-//   tilewright::tensor<float> probability = model.run<float>(image);
-#ifndef TILEWRIGHT_HPP
-#define TILEWRIGHT_HPP
+"""The C++ header of a library: its C header, and thin types over it, for C++17 and later."""
 
+from __future__ import annotations
+
+TYPES = """\
+#ifndef TILEWRIGHT_CPP
+#define TILEWRIGHT_CPP
+
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <initializer_list>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace tilewright {
@@ -94,17 +89,37 @@ class model {
 
 }  // namespace tilewright
 
-// Makes NAME_model of the functions of NAME.h.
-#define TILEWRIGHT_MODEL(NAME)                                                                                   \
-  struct NAME##_library {                                                                                        \
-    using context = NAME##_context;                                                                              \
-    static int open(context **c) { return NAME##_open(c); }                                                      \
-    static void close(context *c) { NAME##_close(c); }                                                           \
-    static const char *error(const context *c) { return NAME##_error(c); }                                       \
-    static int set_threads(context *c, int64_t n) { return NAME##_set_threads(c, n); }                           \
-    static int sizes(context *c, const tilewright_array *i, tilewright_array *o) { return NAME##_sizes(c, i, o); } \
-    static int run(context *c, const tilewright_array *i, tilewright_array *o) { return NAME##_run(c, i, o); }   \
-  };                                                                                                             \
-  using NAME##_model = tilewright::model<NAME##_library>
-
 #endif
+"""
+"""What all libraries share: errors, tensors, and models over a class of a library's functions."""
+
+_MODEL = """
+struct $NAME$_library {
+  using context = $NAME$_context;
+  static int open(context **c) { return $NAME$_open(c); }
+  static void close(context *c) { $NAME$_close(c); }
+  static const char *error(const context *c) { return $NAME$_error(c); }
+  static int set_threads(context *c, int64_t n) { return $NAME$_set_threads(c, n); }
+  static int sizes(context *c, const tilewright_array *in, tilewright_array *out) { return $NAME$_sizes(c, in, out); }
+  static int run(context *c, const tilewright_array *in, tilewright_array *out) { return $NAME$_run(c, in, out); }
+};
+
+/* A context of the model, which closes itself. One thread uses it at a time. */
+using $NAME$_model = tilewright::model<$NAME$_library>;
+"""
+
+
+def cpp_text(name: str, c_header: str) -> str:
+    """The C++ header of a library called `name`, behind its C header."""
+    return "\n".join(
+        [
+            c_header,
+            f"#ifndef TILEWRIGHT_{name.upper()}_CPP",
+            f"#define TILEWRIGHT_{name.upper()}_CPP",
+            "",
+            TYPES,
+            _MODEL.replace("$NAME$", name),
+            "#endif",
+            "",
+        ]
+    )

@@ -1,0 +1,38 @@
+"""Where Linux tells the features of an AArch64 processor: bits of two words that every process is given.
+
+The numbers are those of the kernel's `asm/hwcap.h` and of `getauxval` (`elf.h`: AT_HWCAP, AT_HWCAP2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Bit(NamedTuple):
+    """A bit of a word, which is known by its number among the auxiliary values."""
+
+    word: int
+    bit: int
+
+
+_FIRST: Final = 16
+_SECOND: Final = 26
+
+BITS: Final[Mapping[str, tuple[Bit, ...]]] = {
+    "fp-armv8": (Bit(_FIRST, 0),),
+    "neon": (Bit(_FIRST, 1),),
+    "aes": (Bit(_FIRST, 3), Bit(_FIRST, 4)),
+    "sha2": (Bit(_FIRST, 5), Bit(_FIRST, 6)),
+    "crc": (Bit(_FIRST, 7),),
+    "lse": (Bit(_FIRST, 8),),
+    "fullfp16": (Bit(_FIRST, 9), Bit(_FIRST, 10)),
+    "rdm": (Bit(_FIRST, 12),),
+    "dotprod": (Bit(_FIRST, 20),),
+    "sve": (Bit(_FIRST, 22),),
+    "fp16fml": (Bit(_FIRST, 23),),
+    "sve2": (Bit(_SECOND, 1),),
+    "i8mm": (Bit(_SECOND, 13),),
+    "bf16": (Bit(_SECOND, 14),),
+}
+"""The bits of each feature that features.py knows: all of them are set where it is there."""
