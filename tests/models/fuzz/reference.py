@@ -284,7 +284,7 @@ def mean(x: Array, axes: tuple[int, ...]) -> Array:
 
 def normalized(x: Array, axes: tuple[int, ...], epsilon: float, beside: float = 0.0) -> Array:
     """(x - mean) / (sqrt(variance + epsilon) + beside), in f64 but for squares beyond the range of f32, in which ONNX
-    has the variance: they are infinite, and elements become zero. ONNX Runtime's LayerNormalization gives what f64 does."""
+    has the variance: they are infinite, and elements become zero. That of ONNX Runtime gives what f64 does."""
     centred = x - mean(x, axes)
     squares = np.square(centred)
     variance = mean(np.where(squares > LARGEST, np.inf, squares), axes)
