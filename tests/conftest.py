@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -42,6 +43,14 @@ def interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def own_garbage() -> Iterator[None]:
+    """Collections look at what the test makes, and not, for seconds, at what thousands of tests before it left behind."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
