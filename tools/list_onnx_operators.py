@@ -63,6 +63,12 @@ that passes fails the tests. They are, by the reason:
   body declares a name for the size, and [0] where it declares nothing). A loop that never ends cannot be interrupted from Python;
   one whose outputs or states grow ends with a fault at `TILEWRIGHT_MEMORY_LIMIT`.
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
+- A product of f32 or f64 and the sum that adds it up may be rounded once, by a fused multiply-add. Such a product does not become an
+  infinity before it is added: -inf + 1.5·3.4·10³⁸ is -inf, where the operators one by one give inf - inf, which is NaN.
+  `off=["fuse-multiply-add"]` switches this off.
+- Variances of normalizations are in the type that `stash_type` names, f32 by default, as ONNX says: where squares of
+  deviations are beyond its range (from 1.8·10¹⁹ on), results are those of an infinite variance, zero times the scale. ONNX
+  Runtime's `LayerNormalization` gives what f64 does.
 - Convolutions of f32 by 3×3 windows, stride 1 or 2, may be computed by Winograd's products of tiles. Their outputs are off by
   at most 10⁻³ of the sum of |w| times the largest |x| of a tile (random data: about 10⁻⁵ of the largest output), and an
   infinity or NaN reaches all outputs of its tiles. `TILEWRIGHT_WINOGRAD=0` switches this off. With `precision="bf16"` factors

@@ -116,6 +116,16 @@ def test_dynamic_positions(name: str, only_transposed: None) -> None:
         np.testing.assert_array_equal(found, evaluate(made, inputs)["y"])
 
 
+@pytest.mark.parametrize("x", [(1, 0, "p"), ("n", 0, "p"), (0, 9, "p")], ids=str)
+def test_products_of_nothing(x: tuple[int | str, ...], only_transposed: None) -> None:
+    """Sums of no terms are 0, and of no images there is none."""
+    made = module(Case(x, (37, 0 if 0 in x[1:] else 9), "n c p, o c -> n o p"))
+    inputs = np.zeros([{"n": 3, "p": 11}[e] if isinstance(e, str) else e for e in x], np.float32)
+    (found,) = compile_module(made)(inputs)
+    assert found.shape == (3 if x[0] == "n" else x[0], 37, 11)
+    assert not found.any()
+
+
 @pytest.mark.parametrize(("positions", "transposed"), [("n // 128", True), ("n", False)])
 def test_dynamic_choice(positions: str, transposed: bool) -> None:
     """Few positions, as a call usually has them, would leave most lanes empty."""

@@ -30,7 +30,8 @@ V3 = Target.parse("x86-64-v3")
 @dataclass(frozen=True, slots=True)
 class Case:
     """A convolution: its window along each dimension of the image, the step and the dilation, so many zeros around,
-    channels in and out, groups, what follows; which of the batch and the sides of the image are dynamic."""
+    channels in and out, groups, what follows; which of the batch and the sides of the image are dynamic, and the batch
+    where it is not."""
 
     window: tuple[int, ...] = (3, 3)
     step: int = 1
@@ -40,6 +41,7 @@ class Case:
     groups: int = 1
     after: str = "bias"
     dynamic: str = "NHW"
+    batch: int = 2
     dtype: str = "f32"
 
 
@@ -51,6 +53,8 @@ CASES = {
     "5x5, dilated": Case((5, 5), dilation=2, around=4, channels=(3, 16)),
     "widths": Case(dynamic="W", after="residual"),
     "heights and widths": Case(dynamic="HW", step=2),
+    "one image": Case(dynamic="HW", batch=1, step=2),
+    "one image, nothing around": Case(dynamic="HW", batch=1, channels=(4, 16), around=0),
     "groups": Case(groups=3, channels=(4, 18)),
     "one dimension": Case((3,), channels=(20, 64), dynamic="NW", step=2),
     "one dimension, 1": Case((1,), channels=(20, 64), dynamic="W", around=0),
@@ -64,7 +68,9 @@ def module_of(case: Case) -> Module:
     """y = the convolution of x with a constant, and what follows; sides that are not dynamic are 9."""
     graph, dtype, rng = GraphBuilder(), DTYPES[case.dtype], np.random.default_rng(0)
     rank, (read, made) = len(case.window), case.channels
-    n, *sides = (graph.symbol(s) if s in case.dynamic else const(2 if s == "N" else 9) for s in ("N", *"DHW"[-rank:]))
+    n, *sides = (
+        graph.symbol(s) if s in case.dynamic else const(case.batch if s == "N" else 9) for s in ("N", *"DHW"[-rank:])
+    )
     groups = (case.groups,) if case.groups > 1 else ()
     value = graph.param("x", TensorType(dtype, (n, *map(const, groups), const(read), *sides)))
     if case.around:

@@ -33,6 +33,13 @@ def spread(m: Module, feeds: dict[str, Array], count: int = 8, **options: Any) -
     return np.sqrt(np.mean(np.square(gaps), axis=0))
 
 
+def spread_of_scaled(m: Module, feeds: dict[str, Array], size: float) -> Array:
+    """The same where results are so many times as large, as a part of that."""
+    exact = in_double(m)(feeds)["y"]
+    gaps = [(in_double(m, Rounding(seed))(feeds)["y"] - exact) / size for seed in range(8)]
+    return np.sqrt(np.mean(np.square(gaps), axis=0))
+
+
 PRODUCT = """
 graph main(x: f32[64, 500], w: f32[500, 40]) -> y:
   y: f32[64, 40] = contract(x, w, spec="ik,kj->ij")
@@ -84,6 +91,41 @@ def test_numbers_stay_in_the_range_of_their_type() -> None:
     text = "graph main(x: f32[4]) -> y:\n  y: f32[4] = exp(x)"
     y = in_double(module(text))({"x": np.array([100, 88, -200, -100], F32)})["y"]
     assert y[0] == np.inf and np.isfinite(y[1]) and y[2] == 0 and 0 < y[3] < np.finfo(F32).tiny
+
+
+@pytest.mark.parametrize("text", [PRODUCT, TOTAL], ids=["product", "total"])
+@pytest.mark.parametrize("size", [2.0**1000, 2.0**-600], ids=["large", "small"])
+def test_errors_grow_with_numbers_whose_squares_are_beyond_their_type(text: str, size: float) -> None:
+    m = module(text.replace("f32", "f64"))
+    random = np.random.default_rng(2)
+    feeds = {p.name: random.standard_normal([int(d.value) for d in p.type.shape]) for p in m.graph.params}
+    usual = spread(m, feeds)
+    assert usual.all()
+    found = spread_of_scaled(m, {**feeds, "x": feeds["x"] * size}, size)
+    np.testing.assert_allclose(found, usual, rtol=1e-3)
+
+
+SHIFTED = """
+graph main(x: f32[3], a: f32[], b: f32[]) -> y, s, t:
+  u: f32[3] = mul(x, a)
+  s: f32[] = reduce(u, kind=sum, axes=(0,))
+  t: f32[] = reduce(u, kind=max, axes=(0,))
+  y: f32[3] = mul(u, b)
+"""
+
+
+def test_a_product_in_a_fused_sum_may_be_beyond_the_range() -> None:
+    """An evaluation says both what rounding each product gives and what rounding the sum alone does; nothing but the
+    sum reads a product otherwise."""
+    m = module(SHIFTED)
+    feeds = {"x": np.array([1, -np.inf, np.finfo(F32).max], F32), "a": F32(1.5), "b": F32(0.5)}
+    apart, fused = (in_double(m, Rounding(seed))(feeds) for seed in (0, 1))
+    assert np.isnan(in_double(m)(feeds)["s"]) and np.isnan(apart["s"])
+    assert fused["s"] == -np.inf
+    for found in (apart, fused):
+        assert found["t"] == np.inf and found["y"][2] == np.inf
+    within = {**feeds, "x": np.array([1, -np.inf, np.inf], F32)}
+    assert all(np.isnan(in_double(m, Rounding(seed))(within)["s"]) for seed in range(4))
 
 
 def test_subnormal_numbers_may_be_zero_where_they_are_flushed() -> None:

@@ -53,8 +53,8 @@ def is_near(got: Array, wanted: Array, of_largest: float = 0.0) -> bool:
     with np.errstate(all="ignore"):
         largest = np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs))
         bound = np.maximum(NEAR * (np.abs(theirs) + least), of_largest * largest)
-        gap = np.abs(ours - theirs) <= bound * unit_roundoff(dtype)
-    return bool((gap | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))).all())
+        near = np.isfinite(theirs) & (np.abs(ours - theirs) <= bound * unit_roundoff(dtype))
+    return bool((near | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))).all())
 
 
 def unexplained(model: Model, found: Mapping[str, Array], far: list[str]) -> str:

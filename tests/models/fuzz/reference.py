@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops import op_resize
 from onnx.reference.ops.op_quantize_linear import _reshape_input
 
 Array = np.ndarray[Any, Any]
@@ -92,6 +93,11 @@ def is_to_no_number(node: NodeProto, x: list[Array], opset: int) -> bool:
         return False
     most = min(2.0**53, float(np.iinfo(x[0].dtype).max))
     return not bool((np.abs(np.power(x[0].astype(np.float64), x[1].astype(np.float64))) <= most).all())
+
+
+def is_beyond_f64(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether integers are not all exact in f64."""
+    return x[0].dtype.kind in "iu" and any(abs(int(n)) > 2**53 for n in x[0].flat)
 
 
 def is_beyond_32_bits(node: NodeProto, x: list[Array], opset: int) -> bool:
@@ -247,6 +253,11 @@ WRONG: dict[str, list[Wrong]] = {
         Wrong(is_f64, "coordinates may be in single precision, as those of ONNX Runtime, or in double", False),
         Wrong(is_cropped, "sizes by scales are of the region; the evaluator and ONNX Runtime take the whole", False),
     ],
+    "Shrink": [
+        Wrong(
+            is_beyond_f64, "the evaluator has integers in f64, where the greatest of 64 bits becomes another one", False
+        )
+    ],
     "Unique": [
         Wrong(
             lambda node, x, opset: attribute(node, "sorted", 1) == 0,
@@ -259,10 +270,25 @@ which the evaluator takes for others (`with_axes_from_the_front`), and stacked o
 joins those of other than one dimension (`control.loop`)."""
 
 
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def mean(x: Array, axes: tuple[int, ...]) -> Array:
+    """The mean of numbers of f32, in f64. Raises `Undefined` where numbers are finite and their sum may be beyond the
+    range of f32: ONNX does not say whether they are divided before."""
+    sizes = np.abs(x).sum(axis=axes, keepdims=True, dtype=np.float64)
+    if (np.isfinite(sizes) & (sizes > LARGEST)).any():
+        raise Undefined("the sum of a mean may overflow")
+    return np.asarray(x.mean(axis=axes, keepdims=True, dtype=np.float64))
+
+
 def normalized(x: Array, axes: tuple[int, ...], epsilon: float, beside: float = 0.0) -> Array:
-    """(x - mean) / (sqrt(variance + epsilon) + beside), in f64."""
-    centred = x - x.mean(axis=axes, keepdims=True, dtype=np.float64)
-    return np.asarray(centred / (np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + epsilon) + beside))
+    """(x - mean) / (sqrt(variance + epsilon) + beside), in f64 but for squares beyond the range of f32, in which ONNX
+    has the variance: they are infinite, and elements become zero. That of ONNX Runtime gives what f64 does."""
+    centred = x - mean(x, axes)
+    squares = np.square(centred)
+    variance = mean(np.where(squares > LARGEST, np.inf, squares), axes)
+    return np.asarray(centred / (np.sqrt(variance + epsilon) + beside))
 
 
 def exact_normalization(node: NodeProto, x: list[Array], opset: int) -> Array | None:
@@ -286,6 +312,23 @@ def exact_normalization(node: NodeProto, x: list[Array], opset: int) -> Array | 
     return None
 
 
+class Resize(op_resize.Resize):  # type: ignore[misc]
+    """With the weights of cubic samples in f64: the evaluator has their parameter as a number of f32, so that NumPy
+    computes them in f32, in which digits cancel."""
+
+    op_domain = ""
+
+    def _run(self, *inputs: Any, cubic_coeff_a: Any = None, **attributes: Any) -> Any:
+        return super()._run(
+            *inputs, cubic_coeff_a=None if cubic_coeff_a is None else float(cubic_coeff_a), **attributes
+        )
+
+
+def by_reference(model: ModelProto, values: Inputs) -> list[Array]:
+    """What ONNX's reference evaluator computes."""
+    return list(ReferenceEvaluator(model, new_ops=[Resize]).run(None, dict(values)))
+
+
 def compute(node: NodeProto, values: Inputs, opset: int) -> list[Array]:
     """The results of a node. Raises `Undefined`."""
     given = [values[n] for n in node.input if n]
@@ -296,7 +339,7 @@ def compute(node: NodeProto, values: Inputs, opset: int) -> list[Array]:
     model = model_of(node, values, opset)
     try:
         typed = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-        found = by_onnx_runtime(model, values) if wrong else ReferenceEvaluator(model).run(None, dict(values))
+        found = (by_onnx_runtime if wrong else by_reference)(model, values)
         exact = exact_normalization(node, given, opset)
         found = found if exact is None else [exact.astype(np.float32)]
     except Exception as error:

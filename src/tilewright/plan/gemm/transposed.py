@@ -74,9 +74,9 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         kernel = recognise(facts)
         if kernel is None or min(kernel.size.rows, kernel.size.columns) < 2:
             return None
-        if min(kernel.size.terms, kernel.size.batch) < 1:
-            return None
         found, size = kernel.found, kernel.size
+        if not all(known(found.extents[n]) for n in (*found.reduce, *found.batch)):  # no sums, or sums of no terms
+            return None
         if size.batched_elements or size.any_rows or not size.constant_rows:
             return None
         if size.any_columns:
