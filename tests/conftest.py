@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -24,6 +25,9 @@ os.environ.pop("TILEWRIGHT_MACHINE", None)
 # such processes make is tested where a test asks for them.
 os.environ["TILEWRIGHT_COMPILE_PROCESSES"] = "1"
 
+# After some hundred tests, the compiler's tables hold a million objects: a collection that looks at all takes a second.
+gc.set_threshold(20_000, 10, 10)
+
 # `pytest --hypothesis-profile=long` (make long) draws many more programs in the differential tests: see LONG there.
 settings.register_profile("long", settings())
 
@@ -42,6 +46,14 @@ def interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def own_garbage() -> Iterator[None]:
+    """Collections look at what the test makes, and not, for seconds, at what thousands of tests before it left."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

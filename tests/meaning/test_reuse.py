@@ -17,6 +17,7 @@ import tilewright as tw
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.reuse import BESIDE, LEAST, LINE, MOST, PAGE
 
+pytestmark = pytest.mark.usefixtures("own_garbage")
 Array = np.ndarray[Any, Any]
 COLUMNS = 1024
 ROWS = 64

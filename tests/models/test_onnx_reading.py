@@ -261,6 +261,7 @@ def each_tensor(path: Path) -> list[tuple[TensorProto, TensorProto, ModelFile]]:
     return [(original, emptied, opened) for original, emptied in pairs if original.data_type in DTYPES]
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_a_hundred_thousand_empty_initializers_open_fast() -> None:
     proto = model(*(TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[0]) for i in range(100_000)))
     data = proto.SerializeToString()

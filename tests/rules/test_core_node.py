@@ -114,6 +114,7 @@ def test_fields_annotated_as_numbers_tell_them_apart_without_a_key() -> None:
         assert record(1, 0.5, (1.0, 2.0), True) is record(1, 0.5, (1.0, 2.0), True)
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_nodes_that_nobody_holds_are_freed() -> None:
     gc.collect()
     before = len(Add._table)
@@ -124,6 +125,7 @@ def test_nodes_that_nobody_holds_are_freed() -> None:
     assert len(Add._table) == before
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_a_deep_chain_is_made_and_freed_without_recursion() -> None:
     before = len(Add._table)
     chain: Expr = x
