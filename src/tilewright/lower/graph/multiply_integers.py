@@ -46,7 +46,6 @@ MOVES = frozenset({"transpose", "reshape", "slice", "broadcast", "pad"})
 """Operators that only move elements of their first operand."""
 KNOWN = frozenset({"cast", "sub", "mul", "reshape", "transpose", "broadcast"})
 """Operators that dequantized constants are made by."""
-LARGEST_BYTE = 255
 
 Taken = Mapping[DType, DType]
 
@@ -199,7 +198,7 @@ def _product(edit: _Products, node: Node, factor: Factor, weights: Weights, plac
     spec = parse(attrs.spec)
     sums, sizes = (sums_over(w, spec, 1 - place) for w in (weights.numbers, np.abs(weights.numbers)))
     scales = same_over(weights.scales, spec, 1 - place)
-    if sums is None or sizes is None or scales is None or sizes.max(initial=0) * LARGEST_BYTE > dtypes.i32.max:
+    if sums is None or sizes is None or scales is None or sizes.max(initial=0) * int(dtypes.u8.max) > dtypes.i32.max:
         return None
     edit.source = node.source
     value, numbers = _moved(edit, factor), weights.numbers.astype(np.int8)
@@ -220,7 +219,7 @@ def _product(edit: _Products, node: Node, factor: Factor, weights: Weights, plac
     if factor.scale is None:
         return less(edit, total, sums * factor.zero, name)
     scale = scales * np.float32(factor.scale)
-    return edit.value_of(Scaled(total, sums * factor.zero, scale, sizes * LARGEST_BYTE), name)
+    return edit.value_of(Scaled(total, sums * factor.zero, scale, sizes * int(dtypes.u8.max)), name)
 
 
 def less(edit: Edit, total: Value, excess: Array, name: str) -> Value:
