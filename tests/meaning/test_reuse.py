@@ -17,7 +17,6 @@ import tilewright as tw
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.reuse import BESIDE, LEAST, LINE, MOST, PAGE
 
-pytestmark = pytest.mark.usefixtures("own_garbage")
 Array = np.ndarray[Any, Any]
 COLUMNS = 1024
 ROWS = 64
@@ -40,9 +39,11 @@ graph main[n](x: f32[n]) -> y:
 
 
 @pytest.fixture
-def exe() -> tw.Executable:
-    """Its own: what it keeps is no other test's."""
-    return tw.compile(tw.parse(TWICE), threads=1)
+def exe(request: pytest.FixtureRequest) -> tw.Executable:
+    """Its own: what it keeps is no other test's. Compiled first, since a compilation counts frozen objects."""
+    made = tw.compile(tw.parse(TWICE), threads=1)
+    request.getfixturevalue("own_garbage")
+    return made
 
 
 def filled(value: float, rows: int = ROWS) -> Array:
