@@ -54,10 +54,10 @@ def strassen(module: Module, target: Target, halves: bool = False) -> Module:
 
 def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bool, halves: bool) -> Module:
     edit = _Products(module, function, target, stored)
-    model = CostModel(Dataflow(function), target)
+    model = CostModel(Dataflow(function), target) if halves else None
     for node in function.nodes:
-        is_whole = isinstance(node.attrs, ContractAttributes) and not (halves and choose_rounded(node, model))
-        found = find_product(edit, node) if is_whole else None
+        rounds = model is not None and isinstance(node.attrs, ContractAttributes) and choose_rounded(node, model)
+        found = find_product(edit, node) if isinstance(node.attrs, ContractAttributes) and not rounds else None
         made = edit.made(found) if found is not None and pays(found.sums, target, stored) else None
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)

@@ -5,19 +5,12 @@ from __future__ import annotations
 CALLS = """
 define internal i32 @check(ptr %c, ptr %in, ptr %out, i64 %inputs, i64 %outputs) {
 entry:
-  %none = icmp eq ptr %c, null
-  br i1 %none, label %refuse, label %some
-refuse:
-  ret i32 $ARGUMENT$
-some:
-  %state_at = getelementptr i8, ptr %c, i64 $STATE$
-  %state = load i64, ptr %state_at
-  %failed = icmp ne i64 %state, 0
-  br i1 %failed, label %broken, label %works
+  %code = call i32 @usable(ptr %c)
+  %works = icmp eq i32 %code, 0
+  br i1 %works, label %look, label %broken
 broken:
-  %code = trunc i64 %state to i32
   ret i32 %code
-works:
+look:
   %no_in = icmp eq ptr %in, null
   %wants_in = icmp ne i64 %inputs, 0
   %lacks_in = and i1 %no_in, %wants_in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SETTINGS = """
-define internal i32 @settable(ptr %c) {
+define internal i32 @usable(ptr %c) {
 entry:
   %none = icmp eq ptr %c, null
   br i1 %none, label %refuse, label %some
@@ -41,7 +41,7 @@ set:
 
 define i32 @$NAME$_set_threads(ptr %c, i64 %n) {
 entry:
-  %wrong = call i32 @settable(ptr %c)
+  %wrong = call i32 @usable(ptr %c)
   %well = icmp eq i32 %wrong, 0
   br i1 %well, label %set, label %end
 set:
@@ -53,7 +53,7 @@ end:
 
 define i32 @$NAME$_set_parallel(ptr %c, i64 %n, ptr %for_all, ptr %state) {
 entry:
-  %wrong = call i32 @settable(ptr %c)
+  %wrong = call i32 @usable(ptr %c)
   %well = icmp eq i32 %wrong, 0
   br i1 %well, label %look, label %end
 look:
@@ -71,7 +71,7 @@ end:
 
 define i32 @$NAME$_set_limit(ptr %c, i64 %bytes) {
 entry:
-  %wrong = call i32 @settable(ptr %c)
+  %wrong = call i32 @usable(ptr %c)
   %well = icmp eq i32 %wrong, 0
   br i1 %well, label %look, label %end
 look:
@@ -119,7 +119,7 @@ end:
 
 define i32 @$NAME$_set_arena(ptr %c, ptr %memory, i64 %bytes) {
 entry:
-  %wrong = call i32 @settable(ptr %c)
+  %wrong = call i32 @usable(ptr %c)
   %well = icmp eq i32 %wrong, 0
   br i1 %well, label %look, label %end
 look:
