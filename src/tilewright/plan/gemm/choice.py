@@ -32,7 +32,8 @@ class Choice:
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
     which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
     divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
-    (`first_packs`) by the first of these as it reads them. With a `dot`, products are added up by an instruction, or of
+    (`first_packs`) by the first of these as it reads them; so are differences of two constants, or each tile takes
+    them. With a `dot`, products are added up by an instruction, or of
     wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
     not lie ready."""
 
@@ -147,7 +148,10 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
         for prefetch in (0, target.caches[0].line // size.vector.bytes) if ahead and even else (0,):
-            yield Choice(tile, block, None, True, size.constant_rows, near, prefetch=prefetch)
+            plain = Choice(tile, block, None, True, size.constant_rows, near, prefetch=prefetch)
+            yield plain
+            if size.parts > 1 and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
+                yield replace(plain, first_packs=True)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
         terms = even_terms(size.terms, int(room_in(target.cache(2).bytes)) // panel)
