@@ -19,7 +19,6 @@ import tilewright as tw
 from cli_models import invoke
 from libraries import (
     EXAMPLES,
-    LOAD,
     PROGRAMS,
     RELRO,
     STACK,
@@ -38,9 +37,7 @@ from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
 from tilewright.runtime.library.weights import Stamp, Weights, stamp_of
 from tilewright.target import Target, native
-from tilewright.target.features import known_features
 from tilewright.target.host import current_host
-from tilewright.target.hwcap import BITS
 
 pytestmark = linux
 
@@ -61,7 +58,6 @@ _LINKED = ("-L", "FOLDER", "-ldigits", "-Wl,-rpath,FOLDER")
 PLAIN = "x86-64-v3" if Target.parse("x86-64-v3").is_runnable_on(current_host()) else "native"
 """A machine that valgrind knows: it has no AVX-512."""
 
-ARM_CC = "aarch64-linux-gnu-gcc"
 _RUST = ("-C", "link-args=-Wl,-rpath,FOLDER")
 BUILDS = {
     "c": ("classify.c", "cc", *STRICT, "SOURCE", "-I", "FOLDER", "-o", "PROGRAM", *_LINKED),
@@ -184,13 +180,6 @@ def test_it_is_written_from_a_compiled_file(made: Elf, tmp_path: Path) -> None:
     digits().save(tmp_path / "digits.tw")
     tw.load(tmp_path / "digits.tw").save_library(tmp_path / "again.so", name="digits")
     assert (tmp_path / "again.so").read_bytes() == made.data
-
-
-def test_a_library_for_arm_has_its_relocations(tmp_path: Path) -> None:
-    digits(target="aarch64").save_library(tmp_path / "arm.so", name="digits")
-    arm = Elf(tmp_path / "arm.so")
-    assert arm.machine == 183 and {kind for kind, _ in arm.relocated()} == {1025, 1027}
-    assert all((s.offset - s.address) % 65536 == 0 for s in arm.loads() if s.kind == LOAD)
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -352,48 +341,6 @@ def test_an_object_file_shows_its_own_names_alone(tmp_path: Path) -> None:
     assert not any(section.is_code and section.is_writable for section in read.sections.values())
 
 
-# --- for another machine ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which(ARM_CC)), reason="there is no QEMU or compiler")
-@pytest.mark.parametrize("ending", ["so", "o", "a"])
-def test_a_library_for_arm_runs_in_an_emulator(ending: str, tmp_path: Path) -> None:
-    library, program = tmp_path / f"libdigits.{ending}", tmp_path / "classify"
-    digits(target="aarch64").save_library(library, header=tmp_path / "digits.h", name="digits")
-    command = [ARM_CC, *STRICT, str(EXAMPLES / "classify.c"), "-I", str(tmp_path), str(library), "-lm", "-lpthread"]
-    built = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=60)
-    assert (built.returncode, built.stderr) == (0, "")
-    exe, x = digits(), np.random.default_rng(0).random((50, 1, 8, 8), np.float32)
-    for threads in ("1", "2"):
-        emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}", str(program)]
-        ran = subprocess.run([*emulated, "50", threads], input=x.tobytes(), capture_output=True, timeout=120)
-        assert ran.returncode == 0, ran.stderr
-        np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32).reshape(50, 10), exe(x)[0], atol=1e-5)
-
-
-@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which(ARM_CC)), reason="there is no QEMU or compiler")
-def test_an_arm_processor_is_asked_for_its_features(tmp_path: Path) -> None:
-    """Cortex-A53 has no dot products of bytes, QEMU's `max` has."""
-    strange, plain = digits(target="aarch64 +dotprod +lse +fullfp16"), digits(target="aarch64")
-    command = [ARM_CC, *STRICT, str(EXAMPLES / "classify.c"), "-I", str(tmp_path)]
-    results = {}
-    for name, programs in (("one", [strange]), ("both", [plain, strange])):
-        library, program = tmp_path / f"{name}.a", tmp_path / name
-        tw.save_library(library, *programs, header=tmp_path / "digits.h", name="digits")
-        linked = [str(library), "-lm", "-lpthread", "-o", str(program)]
-        built = subprocess.run([*command, *linked], capture_output=True, timeout=60)
-        assert built.returncode == 0, built.stderr
-        for cpu in ("cortex-a53", "max"):
-            emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", cpu, str(program), "1"]
-            results[name, cpu] = subprocess.run(emulated, input=bytes(256), capture_output=True, timeout=120)
-    refused = results.pop(("one", "cortex-a53"))
-    assert refused.returncode == 1 and b"this machine lacks " in refused.stderr
-    wanted = digits()(np.zeros((1, 1, 8, 8), np.float32))[0].ravel()
-    for ran in results.values():
-        assert ran.returncode == 0, ran.stderr
-        np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32), wanted, atol=1e-5)
-
-
 # --- weights in a file ------------------------------------------------------------------------------------------------
 
 
@@ -501,10 +448,6 @@ def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
     tw.save_library(tmp_path / "both.so", strange, digits(target="x86-64"), name="digits")
     x = np.ones((2, 1, 8, 8), np.float32)
     assert same_bits(load(tmp_path / "both.so")(x), digits(target="x86-64")(x))
-
-
-def test_every_feature_of_an_arm_processor_can_be_asked_for() -> None:
-    assert set(BITS) == set(known_features("aarch64"))
 
 
 def test_what_does_not_belong_together(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tilewright.codegen.image import SLOT, STUBS, X86_64, Image, round_up
-from tilewright.codegen.library.dynamic import LIBC, LIBM, Place, Symbols, address_row, moved_row
+from tilewright.codegen.image import RISCV, SLOT, STUBS, X86_64, Image, round_up
+from tilewright.codegen.library.dynamic import LIBC, LIBM, MACHINE_FLAGS, Place, Symbols, address_row, moved_row
 from tilewright.codegen.relocations import make_address, make_jump, make_stub
 from tilewright.report.errors import InternalError
 from tilewright.store.blocks import LARGE_PAGE
@@ -58,7 +58,7 @@ _SYMBOLS_NUMBER, _STRINGS_NUMBER = 2, 6
 _PART_ALIGNMENT: Final = 64
 _WEIGHTS: Final = ".weights"
 
-_FILE_PAGE: Final[Mapping[int, int]] = {X86_64: 1 << 12}
+_FILE_PAGE: Final[Mapping[int, int]] = {X86_64: 1 << 12, RISCV: 1 << 12}
 """Places in the file and in memory agree in this many bytes, the largest page of the architecture's systems; elsewhere
 that is ALIGNMENT."""
 
@@ -302,7 +302,7 @@ class _Writer:
         sizes = (_HEADER.size, _SEGMENT.size, self._segment_count(), _SECTION.size, sections, sections - 1)
         return _HEADER.pack(
             *(b"\x7fELF", 2, 1, 1, 0, _SHARED_OBJECT, self._machine, 1, 0),
-            *(_HEADER.size, sections_at, 0, *sizes),
+            *(_HEADER.size, sections_at, MACHINE_FLAGS.get(self._machine, 0), *sizes),
         )
 
     def _segments(self, memory: Sequence[_Part]) -> bytes:
