@@ -233,6 +233,6 @@ def written_out(tile: RegisterTile, target: Target) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
     by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > contraction.free_places(target) or target.architecture == "aarch64":
+    if tile.rows > contraction.free_places(target) or target.multiplies_by_lane:
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
