@@ -176,7 +176,8 @@ def _prefetch_constants(
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
         inner = loops[loops.index(nest.tiles) + 1]
-        s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, first=choice.prefetch_tiles)
+        first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
+        s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
 
 def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:
