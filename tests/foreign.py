@@ -11,7 +11,6 @@ import pytest
 
 from libraries import EXAMPLES, STRICT
 
-
 _DEFECT = b"decode_save_opc: Assertion"
 """What QEMU 7.2 says of itself where RISC-V's vectors are converted to integers; 8 and later run them."""
 
