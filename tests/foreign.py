@@ -11,6 +11,9 @@ import pytest
 
 from libraries import EXAMPLES, STRICT
 
+_DEFECT = b"decode_save_opc: Assertion"
+"""What QEMU 7.2 says of itself where RISC-V's vectors are converted to integers; 8 and later run them."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -42,7 +45,10 @@ class Machine:
         """Runs a program, which finds libraries beside it."""
         command = [f"qemu-{self.architecture}", "-L", f"/usr/{self.tools}", "-cpu", self.cpu]
         command += ["-E", f"LD_LIBRARY_PATH={program.parent}", str(program), *arguments]
-        return subprocess.run(command, input=given, capture_output=True, timeout=timeout)
+        ran = subprocess.run(command, input=given, capture_output=True, timeout=timeout)
+        if _DEFECT in ran.stderr:
+            pytest.skip("this QEMU fails on conversions of vectors with a rounding mode of their own, as 7.2 does")
+        return ran
 
 
 def riscv(bits: int) -> Machine:
@@ -58,6 +64,9 @@ MACHINES = {
     "riscv64 +zvl512b": riscv(512),
 }
 """For which targets libraries are run, and on which processor: the least that runs them."""
+
+LONG_MACHINES = {name: MACHINES[name] for name in ("aarch64", "riscv64 +v", "riscv64 +zvl256b")}
+"""Those that large networks are run on."""
 
 CLASSIFY = EXAMPLES / "classify.c"
 
