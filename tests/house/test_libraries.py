@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from cli_models import invoke
@@ -35,6 +35,7 @@ from tilewright.codegen.elf import read_object
 from tilewright.codegen.library.dynamic import hash_of
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
+from tilewright.runtime.library.weights import Stamp, Weights, stamp_of
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 
@@ -114,6 +115,45 @@ def test_weights_are_read_only_pages_of_their_own(made: Elf) -> None:
     assert weights.letters == "R" and weights.stored == weights.size and weights.address % 65536 == 0
     for constant in digits().program.constants:
         assert constant.tobytes() in made.data[weights.offset : weights.offset + weights.stored]
+
+
+def holding(*constants: np.ndarray[Any, Any]) -> tw.Executable:
+    """A program that returns what it holds, added to what comes."""
+    names = [f"w{n}" for n in range(len(constants))]
+    nodes = [helper.make_node("Add", ["x", name], [f"y{name}"]) for name in names]
+    held = [numpy_helper.from_array(constant, name) for constant, name in zip(constants, names, strict=True)]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])]
+    outputs = [helper.make_empty_tensor_value_info(f"y{name}") for name in names]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return tw.compile(model)
+
+
+def test_large_weights_can_be_mapped_in_large_pages(tmp_path: Path) -> None:
+    """The file and memory agree in large pages, and the file has no hole for it."""
+    exe = holding(np.random.default_rng(0).random(3 << 20, np.float32))
+    exe.save_library(tmp_path / "large.so")
+    weights = Elf(tmp_path / "large.so").loads()[-1]
+    assert weights.letters == "R" and weights.alignment == 1 << 21 and weights.stored >= 12 << 20
+    assert (weights.address - weights.offset) % weights.alignment == 0 and weights.offset % 4096 == 0
+    assert (tmp_path / "large.so").stat().st_size - weights.stored < 200_000
+    x = np.ones(1, np.float32)
+    assert same_bits(load(tmp_path / "large.so")(x), exe(x))
+
+
+def test_weights_are_there_once_where_they_are_equal(tmp_path: Path) -> None:
+    """Those that differ in their middle alone are two."""
+    one = np.arange(1 << 16, dtype=np.float32)
+    other = one.copy()
+    other[1 << 15] = -1
+    exe = holding(one, other, one[::-1].copy(), one.copy(), other.copy())
+    exe.save_library(tmp_path / "x.so")
+    exe.save_library(tmp_path / "y.so", weights=tmp_path / "y.bin")
+    content = (tmp_path / "y.bin").read_bytes()
+    assert 3 * one.nbytes <= len(content) < 3 * one.nbytes + 1000
+    x = np.ones(1, np.float32)
+    assert same_bits(load(tmp_path / "x.so")(x), exe(x))
+    assert same_bits(load(tmp_path / "y.so", weights=tmp_path / "y.bin")(x), exe(x))
 
 
 def test_names_are_found_by_their_hashes(made: Elf) -> None:
@@ -355,6 +395,19 @@ def test_damaged_weights_are_refused(tmp_path: Path) -> None:
                 load(tmp_path / "digits.so", weights=tmp_path / "damaged.bin")
 
 
+@pytest.mark.parametrize("sizes", [(), (1, 7, 8, 64, 4096), (1 << 19, 3, (1 << 18) + 8, 5)])
+def test_sums_of_weights_are_what_they_say(sizes: tuple[int, ...]) -> None:
+    held, choose = Weights(), np.random.default_rng(0)
+    for size in sizes:
+        held.place(choose.integers(0, 256, size, np.uint8))
+    held.close()
+    first = second = 0
+    for word in np.frombuffer(b"".join(held.parts), np.uint64).tolist():
+        first = (first + word) % (1 << 64)
+        second = (second + first) % (1 << 64)
+    assert stamp_of(held) == Stamp(held.size, first, second)
+
+
 def test_weights_are_not_forgotten(tmp_path: Path) -> None:
     digits().save_library(tmp_path / "digits.so", weights=tmp_path / "digits.bin", name="digits")
     with pytest.raises(UserError, match="there are no weights"):
@@ -414,6 +467,7 @@ def test_it_runs_without_the_compiler(made: Elf, folder: Path) -> None:
     text = f"""
 import sys
 from tilewright.runtime.library import load
+from tilewright.runtime.library.weights import Stamp, Weights, stamp_of
 library = load({str(folder / "libdigits.so")!r})
 import numpy as np
 print(library(np.zeros((1, 1, 8, 8), np.float32))[0].shape)
