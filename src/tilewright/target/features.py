@@ -169,6 +169,15 @@ LEVELS: Final[dict[str, frozenset[str]]] = {
 """The levels of x86-64, lowest first. LLVM has a processor of each name, with exactly these features."""
 
 
+BASE: Final[dict[str, frozenset[str]]] = {
+    "x86_64": LEVELS["x86-64"],
+    "aarch64": close("aarch64", ("neon",)),
+    "riscv64": RV64GC,
+}
+"""What no machine of an architecture lacks: how functions call one another is made of these, and LLVM's least processor
+has them."""
+
+
 def choose_cpu(architecture: str, features: frozenset[str]) -> str:
     """The LLVM processor to compile for: the highest one that assumes nothing beyond `features`.
 

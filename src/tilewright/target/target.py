@@ -28,9 +28,9 @@ from .core import Core, flatten
 from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
 from .features import (
     ARCHITECTURES,
+    BASE,
     LENGTHS,
     LEVELS,
-    RV64GC,
     choose_cpu,
     choose_vectors,
     close,
@@ -56,8 +56,7 @@ SHORTEST_LANES: Final = 4
 is left over, and the side of the squares in which vectors are transposed."""
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{name: ("x86_64", features) for name, features in LEVELS.items()},
-    "aarch64": ("aarch64", close("aarch64", ("neon",))),
-    "riscv64": ("riscv64", RV64GC),
+    **{architecture: (architecture, BASE[architecture]) for architecture in ("aarch64", "riscv64")},
 }
 _SIGNED = re.compile(r"[\s,]*([+-])\s*")
 _END = re.compile(r"[\s,+]|-(?!v\d)|$")  # -v5 is a level that does not exist, not a feature to take away
@@ -428,7 +427,18 @@ def _adjust(text: str, rest: str, start: Target) -> tuple[frozenset[str], list[s
             features = close(start.architecture, (*features, feature))
         else:
             features = remove(start.architecture, features, feature)
+    missing, lengths = BASE[start.architecture] - features, features & LENGTHS.keys()
+    if missing or len(lengths) > 1:
+        raise _impossible(text, start, missing, lengths)
     return features, changes
+
+
+def _impossible(text: str, start: Target, missing: frozenset[str], lengths: frozenset[str]) -> UserError:
+    if missing:
+        why = f"every {start.architecture} machine has {' and '.join(sorted(missing))}, which calls of functions need"
+    else:
+        why = f"vectors have one length, not those of {' and '.join(sorted(lengths))}"
+    return UserError(f"no machine is the target {text!r}", why=why, fix="leave the change out")
 
 
 def _unknown_feature(text: str, rest: str, start: Target) -> UserError:
