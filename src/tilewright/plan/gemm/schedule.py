@@ -94,6 +94,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
+    filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
+    if choice.first_packs and found.vector.minus is not None:
+        filled = packing.pack_difference(s, found, packed, choice.panel_columns)
     nest = tile_loops(s, found, choice)
     tiling.hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and tiling.is_bounded(s, dot, nest.together):
@@ -101,11 +104,11 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     vectors, copied = {dot: nest.vectors}, None
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
-    elif packed and not (found.vector.is_constant or choice.rows_stay):
-        s.compute_at(packed[0], nest.panels)
-        packing.keep_near(s, packed[0])
+    elif filled is not None:
+        s.compute_at(filled, nest.panels)
+        packing.keep_near(s, filled)
         if not choice.first_packs:
-            s.vectorize(s.get_loops(packed[0])[-1])
+            s.vectorize(s.get_loops(filled)[-1])
     vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)
     tails = _without_dead_vectors(s, found, choice, nest, vectors, copied)
@@ -114,11 +117,11 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         if nest.together is not None and choice.dot is not None:
             s.tensorize(s.get_loops(block)[place], choice.dot.instruction)
     if choice.prefetch > 0:
-        _prefetch_constants(s, dot, choice, nest, packed, rows)
+        _prefetch_constants(s, found, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, choice, nest, tails)
-    if choice.first_packs and nest.row is not None:
-        packing.pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
+    if choice.first_packs and nest.row is not None and filled is not None:
+        packing.pack_in_first_tile(s, filled, dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
 
 
@@ -167,15 +170,17 @@ def _without_dead_vectors(
 
 
 def _prefetch_constants(
-    s: Schedule, dot: str, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None
 ) -> None:
     """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
-    computed, a few lines with each few terms."""
+    computed, a few lines with each few terms; of a dynamic number of tiles, by the first ones."""
     ahead_of_tiles = rows is not None and choice.dot is None
-    loops = s.get_loops(dot)
+    loops = s.get_loops(found.block.name)
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
-        s.prefetch(constant, outer, 1, loops[loops.index(nest.tiles) + 1], apart=choice.prefetch)
+        inner = loops[loops.index(nest.tiles) + 1]
+        first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
+        s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
 
 def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:
@@ -206,6 +211,9 @@ def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest, tails: S
     whole = isinstance(found.extents[found.columns], Const) and rest == 0
     if not known_rows and nest.outer is nest.blocks and whole and panels >= 2 * tiling.MANY:  # it may be the only block
         group, _ = s.split(nest.panels, panels // tiling.MANY, tail="clip")
+        loops = s.get_loops(found.block.name)
+        if between := loops[loops.index(nest.outer) + 1 : loops.index(group)]:  # batches
+            s.reorder(group, *between)
         s.parallel(nest.outer)
         s.parallel(group)
         s.fuse(nest.outer, group)
