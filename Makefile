@@ -11,7 +11,7 @@ TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
-.PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
+.PHONY: demo test long foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
 	bench-memory bench-start bench-machine bench-pools bench-dynamic bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
@@ -43,6 +43,10 @@ fuzz-files: $(TEST)
 check-accesses: $(TEST)
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 --hypothesis-profile=long tests/models/test_onnx_backend.py
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 tests/models/test_checked_models.py
+
+# Hours. Networks as libraries for AArch64 and RISC-V, under QEMU: make foreign ARGS="-k 'squeezenet or MobileNet'"
+foreign: $(TEST)
+	$(BIN)/python -m pytest -n 1 --foreign tests/models/test_foreign_models.py $(ARGS)
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)

@@ -130,9 +130,10 @@ class Graph:
         return self.node(kind, inputs, np.broadcast_shapes(*(v.shape for v in inputs)), **attributes)
 
     def reshape(self, x: Value, *shape: int) -> Value:
-        """The same numbers in another shape, of which -1 is what is left over."""
-        known = math.prod(size for size in shape if size >= 0)
-        sizes = [math.prod(x.shape) // known if size < 0 else size for size in shape]
+        """The same numbers in another shape, of which 0 is what x has there, and -1 what is left over."""
+        sizes = [size or x.shape[n] for n, size in enumerate(shape)]
+        known = math.prod(size for size in sizes if size >= 0)
+        sizes = [math.prod(x.shape) // known if size < 0 else size for size in sizes]
         return self.node("Reshape", [x, self.integers(shape)], sizes)
 
     def transpose(self, x: Value, *order: int) -> Value:

@@ -29,6 +29,8 @@ class Sizes:
         return self.width // self.heads
 
 
+VOCABULARY = 30522
+"""Of BERT."""
 BASE = Sizes()
 TINY = Sizes(width=32, heads=2, blocks=2)
 
@@ -61,21 +63,49 @@ def _vit_attention(g: Graph, x: Value, sizes: Sizes) -> Value:
     return g.dense(_join_heads(g, g.matmul(g.softmax(scores), v)), width, LINEAR)
 
 
-def bert(sizes: Sizes = BASE, tokens: int = 128, vocabulary: int = 30522, positions: int = 512) -> Graph:
+def bert(sizes: Sizes = BASE, tokens: int = 128, vocabulary: int = VOCABULARY, positions: int = 512) -> Graph:
     """Normalisation last; three products; scores are divided, and those of tokens masked by an input get -10,000."""
-    g = Graph("BERT-base")
+    return _bert(Graph("BERT-base"), sizes, tokens, vocabulary, positions, any_size=False)
+
+
+def bert_of_any_size(
+    sizes: Sizes = BASE, tokens: int = 128, vocabulary: int = VOCABULARY, positions: int = 512
+) -> Graph:
+    """The same; the batch and the number of tokens are symbols."""
+    return _bert(Graph("BERT-base of any size"), sizes, tokens, vocabulary, positions, any_size=True)
+
+
+def _bert(g: Graph, sizes: Sizes, tokens: int, vocabulary: int, positions: int, any_size: bool) -> Graph:
     ids = g.tokens("input_ids", tokens, vocabulary)
     kept = g.mask("attention_mask", tokens, tokens - tokens // 8)
     kinds = g.tokens("token_type_ids", tokens, 2)
     x = g.apply("Add", g.gather(g.weight(vocabulary, sizes.width), ids), g.gather(g.weight(2, sizes.width), kinds))
-    x = g.normalise(g.apply("Add", x, _embed_positions(g, tokens, positions, sizes.width, 1.0)), 1e-12)
+    if any_size:
+        for value in (ids, kept, kinds):
+            g.name_dimensions(value, {0: "batch", 1: "tokens"})
+        places = _first_positions(g, ids, positions)
+        embedded = g.gather(g.weight(positions, sizes.width, square=1.0), places)
+    else:
+        embedded = _embed_positions(g, tokens, positions, sizes.width, 1.0)
+    x = g.normalise(g.apply("Add", x, embedded), 1e-12)
     mask = _score_mask(g, kept)
     for _ in range(sizes.blocks):
-        y = _bert_attention(g, x, mask, sizes)
+        y = _bert_attention(g, x, mask, sizes, any_size)
         x = g.normalise(g.apply("Add", g.dense(y, sizes.width), x), 1e-12)
         y = g.gelu(g.dense(x, 4 * sizes.width))
         x = g.normalise(g.apply("Add", g.dense(y, sizes.width, GELU), x), 1e-12)
+    if any_size:
+        g.name_dimensions(x, {0: "batch", 1: "tokens"})
     return g.end(last_hidden_state=x)
+
+
+def _first_positions(g: Graph, ids: Value, positions: int) -> Value:
+    """As many positions as there are ids in a row, as (1, token)."""
+    tokens = ids.shape[1]
+    sizes = g.node("Shape", [ids], [2])
+    count = g.node("Slice", [sizes, g.integers([1]), g.integers([2]), g.integers([0])], [1])
+    all_of_them = g.constant(np.arange(positions, dtype=np.int64)[None])
+    return g.node("Slice", [all_of_them, g.integers([0]), count, g.integers([1])], [1, tokens])
 
 
 def _embed_positions(g: Graph, tokens: int, positions: int, width: int, square: float) -> Value:
@@ -95,12 +125,13 @@ def _score_mask(g: Graph, kept: Value) -> Value:
     return g.apply("Mul", dropped, g.scalar(-10000))
 
 
-def _bert_attention(g: Graph, x: Value, mask: Value, sizes: Sizes) -> Value:
+def _bert_attention(g: Graph, x: Value, mask: Value, sizes: Sizes, any_size: bool) -> Value:
     _, count, width = x.shape
-    q, k, v = (g.reshape(g.dense(x, width), 1, count, sizes.heads, sizes.head) for _ in range(3))
+    outer = (0, 0) if any_size else (1, count)
+    q, k, v = (g.reshape(g.dense(x, width), *outer, sizes.heads, sizes.head) for _ in range(3))
     scores = g.matmul(g.transpose(q, 0, 2, 1, 3), g.transpose(k, 0, 2, 3, 1))
     scores = g.apply("Add", g.apply("Div", scores, g.scalar(math.sqrt(sizes.head))), mask)
-    return _join_heads(g, g.matmul(g.softmax(scores), g.transpose(v, 0, 2, 1, 3)))
+    return _join_heads(g, g.matmul(g.softmax(scores), g.transpose(v, 0, 2, 1, 3)), *outer)
 
 
 def gpt2(sizes: Sizes = BASE, tokens: int = 128, vocabulary: int = 50257, positions: int = 1024) -> Graph:
@@ -135,6 +166,7 @@ def _gpt2_attention(g: Graph, x: Value, causal: Value, sizes: Sizes) -> Value:
     return _project(g, joined, width, LINEAR)
 
 
-def _join_heads(g: Graph, x: Value) -> Value:
+def _join_heads(g: Graph, x: Value, *outer: int) -> Value:
+    """The heads next to each other; `outer` is what a reshape says of batch and tokens, if not their numbers."""
     _, heads, count, head = x.shape
-    return g.reshape(g.transpose(x, 0, 2, 1, 3), 1, count, heads * head)
+    return g.reshape(g.transpose(x, 0, 2, 1, 3), *(outer or (1, count)), heads * head)

@@ -13,7 +13,7 @@ from tilewright.target import target as target_module
 from tilewright.target.features import known_features
 from tilewright.target.host import current_host
 
-NAMES = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64"
+NAMES = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, riscv64"
 
 
 @pytest.mark.parametrize("text", ["", "znver5", "x86-64-v5", "x86-64k", "x86", "+avx2", "native2"])
@@ -52,7 +52,7 @@ fix:  leave it out, or write for example aarch64 +aes"""
 
 
 def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = dataclasses.replace(current_host(), triple="riscv64-unknown-linux-gnu")
+    host = dataclasses.replace(current_host(), triple="loongarch64-unknown-linux-gnu")
     monkeypatch.setattr(target_module, "current_host", lambda: host)
     target_module.native.cache_clear()
     try:
@@ -63,9 +63,9 @@ def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (
         str(fault.value)
         == """\
-there is no machine model for riscv64
-at:   riscv64-unknown-linux-gnu
-why:  the models are for x86_64 and aarch64
+there is no machine model for loongarch64
+at:   loongarch64-unknown-linux-gnu
+why:  the models are for x86_64, aarch64 and riscv64
 fix:  compile for another machine by naming its target, such as x86-64-v3"""
     )
 

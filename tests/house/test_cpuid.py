@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.target.cpuid import find_features
 from tilewright.target.features import known_features
-from tilewright.target.host import read_arm_features
+from tilewright.target.host import read_arm_features, read_riscv_features
 
 Leaves = dict[tuple[int, int], tuple[int, int, int, int]]
 FULL: Leaves = {
@@ -51,3 +51,11 @@ def test_arm_features_are_read_from_the_words_of_linux() -> None:
     assert read_arm_features(graviton) == {"fp-armv8", "neon", "crc", "lse", "aes", "sha2"}
     assert read_arm_features("fp asimd aes sve sve2") == {"fp-armv8", "neon", "sve", "sve2"}
     assert set(read_arm_features(f"{graviton} sve sve2")) <= set(known_features("aarch64"))
+
+
+def test_risc_v_features_are_read_from_the_text_of_linux() -> None:
+    read = read_riscv_features("rv64imafdcv_zicbom_zicsr_zihintpause_zvl256b_sstc")
+    assert read & set(known_features("riscv64")) == {
+        *("64bit", "m", "a", "f", "d", "c", "v", "zihintpause", "zvl256b"),
+    }
+    assert not read_riscv_features("") & set(known_features("riscv64"))

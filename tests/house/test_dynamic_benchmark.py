@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-from benchmarks.dynamic import STRIDE, differ, draw
+from benchmarks.dynamic import LONGEST, SHORTEST, STRIDE, TEXTS, TOKENS, differ, draw_images, draw_texts
 from benchmarks.network_models.detection import detector
+from benchmarks.network_models.transformers import TINY, bert_of_any_size
 
 import tilewright as tw
 
 
 def test_shapes_are_those_of_the_seed() -> None:
-    shapes = draw(20, 0)
-    assert shapes == draw(20, 0) != draw(20, 1)
+    for draw in (draw_images, draw_texts):
+        shapes = draw(20, 0)
+        assert shapes == draw(20, 0) != draw(20, 1)
+    shapes = draw_images(20, 0)
     assert all(images in (1, 2) and height % STRIDE == width % STRIDE == 0 for images, height, width in shapes)
+    shapes = draw_texts(20, 0)
+    assert all(1 <= texts <= TEXTS and texts * length <= TOKENS for texts, length in shapes)
+    lengths = [length for _, length in shapes]
+    assert SHORTEST <= min(lengths) < 16 and 128 < max(lengths) <= LONGEST
 
 
 def test_results_that_differ_are_told() -> None:
@@ -30,3 +37,15 @@ def test_one_program_is_right_at_every_shape() -> None:
         x = np.random.default_rng(0).standard_normal(shape, np.float32)
         sizes = {"batch": shape[0], "height": shape[2], "width": shape[3]}
         assert differ(exe(x), tw.compile(model, threads=1, level=0, dims=sizes)(x)) is None
+
+
+def test_one_program_is_right_for_every_text() -> None:
+    """Masked tokens among them."""
+    model = bert_of_any_size(TINY, 16, 40, 24).model().SerializeToString()
+    exe = tw.compile(model, threads=1)
+    for shape in ((1, 1), (3, 7), (2, 24)):
+        random = np.random.default_rng(0)
+        ids, kept, kinds = (random.integers(0, bound, shape) for bound in (40, 2, 2))
+        sizes = {"batch": shape[0], "tokens": shape[1]}
+        plain = tw.compile(model, threads=1, level=0, dims=sizes)
+        assert differ(exe(ids, kept, kinds), plain(ids, kept, kinds)) is None

@@ -10,9 +10,9 @@ import pytest
 
 from linked import objects
 from tilewright.codegen.elf import ObjectFile, read_object
-from tilewright.codegen.image import AARCH64, ALIGNMENT, X86_64, Image, decode
+from tilewright.codegen.image import AARCH64, ALIGNMENT, RISCV, X86_64, Image, decode
 from tilewright.codegen.link import link
-from tilewright.codegen.relocations import KINDS, find_kind, make_stub, relocate
+from tilewright.codegen.relocations import KINDS, find_kind, make_address, make_jump, make_stub, relocate
 from tilewright.report.errors import InternalError
 from tilewright.runtime.loader import load_code
 from tilewright.store import Damaged
@@ -129,6 +129,15 @@ def test_every_field_of_arm_code_is_right() -> None:
         (AARCH64, 285, 0xB9400000, 0x5124, 0, 0xB9412400),  # ldr w0, [x0, #0x124]
         (AARCH64, 286, 0xF9400000, 0x5128, 0, 0xF9409400),  # ldr x0, [x0, #0x128]
         (AARCH64, 299, 0x3DC00000, 0x5120, 0, 0x3DC04800),  # ldr q0, [x0, #0x120]
+        (RISCV, 19, 0x000080E7_00000097, 0x12345, 0x1000, 0x345080E7_00011097),  # call 0x11345 on
+        (RISCV, 19, 0x000080E7_00000097, 0x1000, 0x2801, 0x7FF080E7_FFFFE097),  # call 0x1801 back
+        (RISCV, 23, 0x00000517, 0x2800, 0x1000, 0x00002517),  # auipc a0, 2
+        (RISCV, 23, 0x00000517, 0x0FFF, 0x1000, 0x00000517),  # auipc a0, 0
+        (RISCV, 24, 0x00052503, 0x2800, 0x1000, 0x80052503),  # lw a0, -2048(a0)
+        (RISCV, 24, 0x00050513, 0x1123, 0x1000, 0x12350513),  # addi a0, a0, 0x123
+        (RISCV, 25, 0x00A52023, 0x1FFF, 0x1000, 0xFEA52FA3),  # sw a0, -1(a0)
+        (RISCV, 35, 0xFFFFFFFF, 3, 0x1000, 2),
+        (RISCV, 39, 1, 3, 0x1000, 0xFFFFFFFE),
     ],
 )
 def test_fields(machine: int, number: int, before: int, target: int, place: int, after: int) -> None:
@@ -150,6 +159,8 @@ def test_fields(machine: int, number: int, before: int, target: int, place: int,
         (AARCH64, 275, 1 << 32),
         (AARCH64, 284, 1),
         (AARCH64, 299, 8),
+        (RISCV, 19, (1 << 31) - 0x800),
+        (RISCV, 23, -(1 << 31) - 0x801),
     ],
 )
 def test_what_does_not_fit_is_named(machine: int, number: int, target: int) -> None:
@@ -165,6 +176,73 @@ def test_unknown_relocations_are_named() -> None:
         find_kind(X86_64, 42)
 
 
+def test_every_field_of_risc_v_code_is_right() -> None:
+    """The pairs that make an address, and the calls, of linked code, by the RISC-V manual."""
+    made = objects(Target.parse("riscv64"))
+    parts, image = [read_object(data) for data in made], link(made, ["main"])
+    where, kinds, pairs = places(parts, image), set(), 0
+    for n, part in enumerate(parts):
+        symbols = part.symbols
+        for relocation in part.relocations:
+            kind, symbol = find_kind(RISCV, relocation.kind), symbols[relocation.symbol]
+            kinds.add(kind.name)
+            if not part.sections[relocation.section].is_code:
+                continue
+            at = where[n, relocation.section] + relocation.offset
+            if kind.is_call:
+                place = called_by_risc_v(image, at)
+                if symbol.name in image.imports:
+                    slot = made_by_risc_v(image, place, place + 4)
+                    assert slot == image.constants_at + image.imports[symbol.name]
+                elif symbol.section is not None:
+                    assert place == where[n, symbol.section] + symbol.offset
+            elif kind.is_rest:
+                assert symbol.section is not None
+                first = where[n, symbol.section] + symbol.offset
+                whole = next(r for r in part.relocations if r.offset == symbol.offset and r.section == symbol.section)
+                aim = symbols[whole.symbol]
+                assert aim.section is not None
+                if (n, aim.section) in where:
+                    wanted = where[n, aim.section] + aim.offset + whole.addend
+                    assert made_by_risc_v(image, first, at) == wanted
+                    pairs += 1
+    assert pairs and {"R_RISCV_CALL_PLT", "R_RISCV_PCREL_HI20", "R_RISCV_PCREL_LO12_I"} <= kinds
+
+
+def made_by_risc_v(image: Image, upper: int, lower: int) -> int:
+    """The address that an auipc, and the addition, load or store at `lower`, make together."""
+    first, then = word(image.code, upper), word(image.code, lower)
+    assert first & 0x7F == 0x17, "auipc"
+    rest = then >> 25 << 5 | then >> 7 & 31 if then & 0x5F == 0x03 | 0x20 else then >> 20
+    distance = (first & 0xFFFFF000) + rest - ((rest & 0x800) << 1)
+    return (upper + distance) & 0xFFFFFFFF
+
+
+def called_by_risc_v(image: Image, at: int) -> int:
+    assert word(image.code, at + 4) & 0x707F == 0x67, "jalr"
+    return made_by_risc_v(image, at, at + 4)
+
+
+def test_a_rest_of_no_field_is_refused() -> None:
+    first, second = objects(Target.parse("riscv64"))
+    read = read_object(second)
+    upper = [r for r in read.relocations if find_kind(RISCV, r.kind).name == "R_RISCV_PCREL_HI20"]
+    row = struct.pack("<QQ", upper[0].offset, upper[0].symbol << 32 | 23)
+    at = second.index(row)
+    moved = struct.pack("<QQ", upper[0].offset + 4, upper[0].symbol << 32 | 23)
+    with pytest.raises(InternalError, match="rest of none"):
+        link([first, second[:at] + moved + second[at + 16 :]], ["main"])
+
+
+@pytest.mark.parametrize("place", [0x10000, 0x12FF0])
+def test_what_stands_in_place_of_stubs_of_risc_v(place: int) -> None:
+    target = 0x12804
+    for made, first in ((make_jump, 0x67), (make_address, 0x13), (make_stub, 0x03)):
+        image = Image(RISCV, bytes(place) + made(RISCV, place, target), b"", 0, {}, {}, {})
+        assert len(image.code) == place + 16 and word(image.code, place + 4) & 0x7F == first
+        assert made_by_risc_v(image, place, place + 4) == target
+
+
 @linux_x86
 def test_a_stub_jumps_by_its_slot() -> None:
     pages = CodePages(2 * ALIGNMENT)
@@ -178,7 +256,7 @@ def test_a_stub_jumps_by_its_slot() -> None:
 # --- damage -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["native", "aarch64"])
+@pytest.mark.parametrize("target", ["native", "aarch64", "riscv64"])
 def test_damaged_objects_are_refused_or_harmless(target: str) -> None:
     """Truncated files, and a thousand altered bits: an InternalError, or an image."""
     first, second = objects(Target.parse(target))

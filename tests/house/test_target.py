@@ -20,7 +20,7 @@ from tilewright.report.errors import UserError
 from tilewright.store import Store, pack
 from tilewright.target import Cache, Target, calibrate, measured, native, target_names
 from tilewright.target.families import BY_NAME, FAMILIES, estimate_core, estimate_peaks
-from tilewright.target.features import LEVELS, choose_cpu, close, known_features, remove
+from tilewright.target.features import ARCHITECTURES, LEVELS, choose_cpu, close, known_features, remove
 from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_caches, read_quota
 from tilewright.target.instructions import INSTRUCTIONS
 from tilewright.target.measure import Engine, measure
@@ -57,6 +57,10 @@ def test_a_name_parses_to_a_target_of_that_name(name: str) -> None:
         ("x86-64-v4 -avx512f", 256, 16, "x86-64-v3"),
         ("x86-64-v4 -avx", 128, 16, "x86-64-v2"),
         ("aarch64", 128, 32, "generic"),
+        ("riscv64", 128, 8, "generic-rv64"),
+        ("riscv64 +v", 128, 32, "generic-rv64"),
+        ("riscv64 +zvl512b", 512, 32, "generic-rv64"),
+        ("riscv64 +zvl1024b -zvl512b", 256, 32, "generic-rv64"),
     ],
 )
 def test_vectors_and_processor_follow_from_the_features(name: str, bits: int, registers: int, cpu: str) -> None:
@@ -97,6 +101,8 @@ def test_the_name_with_changes_parses_back(text: str) -> None:
         ("x86-64-v4 +avx512vnni", ["fma", "f16c", "i8_dot", "masks"]),
         ("x86-64-v4 +avx512bf16 +avx512fp16", ["fma", "f16c", "f16", "bf16_dot", "masks"]),
         ("aarch64", ["fma", "f16c"]),
+        ("riscv64", ["fma"]),
+        ("riscv64 +v", ["fma", "masks"]),
         ("aarch64 +dotprod +bf16 +fullfp16", ["fma", "f16c", "f16", "bf16_dot", "i8_dot"]),
     ],
 )
@@ -122,7 +128,7 @@ def test_the_fingerprint_tells_machines_apart_and_ignores_the_name() -> None:
 
 
 def test_closing_and_removing_are_inverse_where_they_should_be() -> None:
-    for architecture in ("x86_64", "aarch64"):
+    for architecture in ARCHITECTURES:
         everything = close(architecture, known_features(architecture))
         assert everything == set(known_features(architecture)), "the table implies a feature that it does not list"
         for feature in known_features(architecture):
@@ -142,7 +148,10 @@ def test_a_processor_is_chosen_that_assumes_nothing_the_machine_lacks() -> None:
 # --- LLVM ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [*NAMES, "x86-64-v4 +avx512vnni +avx512bf16", "aarch64 +sve2 +dotprod +bf16 +i8mm"])
+PROBES = [name for name in NAMES if Target.parse(name).architecture in calibrate.PROBED]
+
+
+@pytest.mark.parametrize("text", [*PROBES, "x86-64-v4 +avx512vnni +avx512bf16", "aarch64 +sve2 +dotprod +bf16 +i8mm"])
 def test_llvm_knows_every_feature_and_compiles_for_every_model(text: str, capfd: pytest.CaptureFixture[str]) -> None:
     target = Target.parse(text)
     probes = core_probes(target)
@@ -157,13 +166,23 @@ def test_llvm_knows_every_feature_and_compiles_for_every_model(text: str, capfd:
     assert "not a recognized" not in capfd.readouterr().err
 
 
+def test_a_machine_that_no_probe_is_for_keeps_its_estimates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a RISC-V machine, which this process is taken to be."""
+    target = dataclasses.replace(Target.parse("riscv64 +v"), name="native")
+    host = dataclasses.replace(current_host(), triple=target.triple, features=target.features)
+    monkeypatch.setenv("TILEWRIGHT_CALIBRATE", "1")
+    monkeypatch.setattr(calibrate, "current_host", lambda: host)
+    assert target.is_runnable_on(host)
+    assert measured(target, Store(tmp_path), again=True) is target
+
+
 def emit(target: Target, text: str) -> str:
     return str(target.create_machine().emit_assembly(llvm.parse_assembly(text)))
 
 
-@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_llvm_knows_every_feature_of_the_table(architecture: str, capfd: pytest.CaptureFixture[str]) -> None:
-    target = Target.parse({"x86_64": "x86-64", "aarch64": "aarch64"}[architecture])
+    target = Target.parse({"x86_64": "x86-64"}.get(architecture, architecture))
     for feature in known_features(architecture):
         dataclasses.replace(target, features=frozenset({feature})).create_machine()
     assert "not a recognized" not in capfd.readouterr().err
@@ -768,6 +787,7 @@ def test_rows_of_families_are_sound() -> None:
         for bits in (b for b in (128, 256, 512) if b <= row.bits):
             levels = {128: "x86-64-v2", 256: "x86-64-v3", 512: "x86-64-v4"}
             features = close("aarch64", {"neon", "bf16"}) if arm else LEVELS[levels[bits]]
+            features = close("riscv64", {"v"}) if "riscv64" in row.name else features
             core = estimate_core(row.name, features, bits)
             assert 0.25 <= core.fma_cycles <= 2 and core.fma_latency >= 3 and 1 <= core.chain < 2
             assert core.gather_cycles <= BY_NAME[row.name].gather

@@ -75,6 +75,9 @@ CASES = {
     "panels near, with an edge": Case(151, 105, 24, True, fields={"block_tiles": 7, "block_panels": 2}),
     "panels near, any rows": Case("m", 112, 24, True, fields={"block_tiles": 7, "block_panels": 2}),
     "any rows": Case("m", 112, 24, True, fields={"block_tiles": 7}),
+    "any rows, panels prefetched by the first tiles": Case(
+        "m", 112, 24, True, fields={"block_tiles": 7, "prefetch": 16, "prefetch_tiles": 2}
+    ),
     "panels prefetched": Case(31, 112, 24, True, fields={"block_tiles": 8, "prefetch": 16}),
     "sums cut": Case(31, 40, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
     "sums cut, less than a panel": Case(31, 20, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
@@ -287,6 +290,36 @@ def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> No
     """Those of one tile of rows are not: nothing is computed with a panel before the next one is needed."""
     assert choice_for(Case(197, 3072, 768, True).function(), WIDE).prefetch == 16
     assert choice_for(Case(8, 768, 768, True).function(), WIDE).prefetch == 0
+
+
+def test_as_many_first_tiles_prefetch_as_memory_takes_to_deliver_a_panel() -> None:
+    """Of a dynamic number of rows; the slower memory is, the more tiles share that."""
+    case = Case("m", 3072, 768, True).function()
+    found = [choice_for(case, WIDE.with_peaks(memory_gbs=rate)) for rate in (40.0, 20.0, 5.0)]
+    tiles = [c.prefetch_tiles or 0 for c in found]
+    assert all(c.prefetch == 16 for c in found) and 0 < tiles[0] < tiles[1] < tiles[2]
+    assert choice_for(Case(197, 3072, 768, True).function(), WIDE).prefetch_tiles is None
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_batches_of_a_dynamic_number_of_rows_are_products_in_tiles(batches: int) -> None:
+    """Blocks of rows are shared with groups of panels, around the batches."""
+    text = f"""
+func product[m](x: f32[{batches}, m, 24], w: f32[24, 512] in constant, y: f32[{batches}, m, 512]):
+  for l in 0..{batches}, i in 0..m, j in 0..512, k in 0..24:
+    block dot(vl = l, vi = i, vj = j, reduce vk = k):
+      init: y[vl, vi, vj] = 0.0
+      y[vl, vi, vj] += x[vl, vi, vk] * w[vk, vj]
+"""
+    case = parse(text)
+    choice = choice_for(case, WIDE)
+    assert isinstance(choice, Choice)
+    kernel, rng = tw.build(schedule_for(case, V3, choice_of(case)).func), np.random.default_rng(6)
+    for m in (1, 37):
+        x, w = (rng.standard_normal(shape, np.float32) for shape in ((batches, m, 24), (24, 512)))
+        y = np.full((batches, m, 512), np.nan, np.float32)
+        kernel(x, w, y)
+        np.testing.assert_allclose(y, x.astype(np.float64) @ w, rtol=1e-4, atol=1e-4)
 
 
 def test_panels_of_a_constant_are_grouped_where_the_last_cache_has_no_room_for_all() -> None:

@@ -224,6 +224,14 @@ def prefetch_lines_of_panels(s: tw.Schedule) -> None:
     s.prefetch("w", "j", 1, "ii", apart=8)
 
 
+@case("prefetch-in-first-tiles", PANELS)
+def prefetch_in_first_tiles(s: tw.Schedule) -> None:
+    """Panel j + 1 is asked for by the first tile of rows alone: of 128 elements, each of its 4 times 8 iterations asks
+    for 4."""
+    in_blocks_of_rows(s)
+    s.prefetch("w", "j", 1, "k", apart=4, first=1)
+
+
 @case("prefetch-pieces-of-a-difference", PANELS.replace("* w[vj//16, vk, vj%16]", DIFFERENCE))
 def prefetch_pieces_of_a_difference(s: tw.Schedule) -> None:
     """Panels j + 1 and 2 - j lie apart: each iteration asks for its share of both."""

@@ -51,7 +51,7 @@ def optimise(text: str, target: Target, level: int = 3) -> tuple[llvm.ModuleRef,
 
 def _passes_for(text: str, target: Target) -> tuple[str, ...]:
     """The passes that a module needs."""
-    if target.architecture == "aarch64":
+    if target.multiplies_by_lane:
         return _NUMBERED
     return _MASKED if "@llvm.masked." in text else _PASSES
 
@@ -59,7 +59,7 @@ def _passes_for(text: str, target: Target) -> tuple[str, ...]:
 @lru_cache(maxsize=4)
 def _machine(target: Target, level: int) -> llvm.TargetMachine:
     """The machine for all modules of a program: LLVM reads its features once."""
-    if target.architecture == "aarch64":
+    if target.multiplies_by_lane:
         _keep_operations_below_phis()
     return target.create_machine(level)
 

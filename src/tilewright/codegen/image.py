@@ -23,13 +23,14 @@ from tilewright.target.code_pages import ALIGNMENT
 
 X86_64: Final = 62
 AARCH64: Final = 183
-MACHINES: Final = {"x86_64": X86_64, "aarch64": AARCH64}
+RISCV: Final = 243
+MACHINES: Final = {"x86_64": X86_64, "aarch64": AARCH64, "riscv64": RISCV}
 """ELF's number for each architecture."""
 
 SLOT: Final = 8
 """Bytes of a slot, which holds an address."""
 
-STUBS: Final = {X86_64: 8, AARCH64: 16}
+STUBS: Final = {X86_64: 8, AARCH64: 16, RISCV: 16}
 """Bytes of a stub, which jumps to the address that a slot holds."""
 
 _KIND = "image"

@@ -9,10 +9,10 @@ All that does not depend on the address of the image is done here, when a progra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.codegen.elf import ObjectFile, Section, Symbol, read_object
+from tilewright.codegen.elf import ObjectFile, Relocation, Section, Symbol, read_object
 from tilewright.codegen.image import SLOT, STUBS, Image, round_up
 from tilewright.codegen.relocations import Kind, find_kind, make_stub, relocate
 from tilewright.report.errors import InternalError
@@ -20,7 +20,7 @@ from tilewright.target import Target
 from tilewright.target.machine import is_elf
 
 _CODE_FILL = b"\xcc"
-"""Between functions: a trap on x86-64, no instruction on AArch64."""
+"""Between functions, where nothing is executed: a trap on x86-64."""
 
 
 def link_code(objects: Sequence[bytes], target: Target, exports: Iterable[str]) -> tuple[bytes, ...]:
@@ -89,15 +89,28 @@ class _Link:
             slot = self._base(self._constants) + self._slots[name]
             self._code.content[stub : stub + STUBS[self._machine]] = make_stub(self._machine, stub, slot)
         for n, file in enumerate(self._files):
+            fields = {(r.section, r.offset): r for r in file.relocations if not find_kind(file.machine, r.kind).is_rest}
             for relocation in file.relocations:
-                kind = find_kind(file.machine, relocation.kind)
-                part, start = self._places[n, relocation.section]
-                at = start + relocation.offset
-                target = self._address(n, file.symbols[relocation.symbol], kind) + relocation.addend
-                relocate(part.content, at, kind, target, self._base(part) + at)
+                self._relocate(n, relocation, fields)
         code, constants = bytes(self._code.content), bytes(self._constants.content)
         names = self._exports(exports), dict(self._slots), dict(self._stubs)
         return Image(self._machine, code, constants, self._data.room, *names)
+
+    def _relocate(self, n: int, relocation: Relocation, fields: Mapping[tuple[int, int], Relocation]) -> None:
+        """Fills a field of an object; `fields` are those with addresses of their own, by section and offset."""
+        file = self._files[n]
+        kind, whole = find_kind(file.machine, relocation.kind), relocation
+        if kind.is_rest:
+            first = file.symbols[relocation.symbol]
+            found = None if first.section is None else fields.get((first.section, first.offset))
+            if found is None:
+                raise InternalError("a field of generated code is the rest of none", why=f"{kind.name} at {first.name}")
+            whole = found
+        target = self._address(n, file.symbols[whole.symbol], find_kind(file.machine, whole.kind)) + whole.addend
+        part, start = self._places[n, relocation.section]
+        part_of_whole, start_of_whole = self._places[n, whole.section]
+        place = self._base(part_of_whole) + start_of_whole + whole.offset
+        relocate(part.content, start + relocation.offset, kind, target, place)
 
     def _missing(self) -> set[str]:
         """The names that are used and nowhere defined."""

@@ -55,6 +55,7 @@ MOST_WORKERS = 255
 
 _PAUSES = {"x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()", 1)}
 _PAUSES["aarch64"] = ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)", 16)
+_PAUSES["riscv64"] = ("declare void @llvm.riscv.pause()", "call void @llvm.riscv.pause()", 16)
 
 AFTER_CALL = 30_000
 """Pauses that a worker stays awake when no call is under way: about half a millisecond, what waking one may cost."""

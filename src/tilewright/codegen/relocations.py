@@ -10,9 +10,14 @@ is an InternalError that names it. With S the symbol's address, A the addend and
               ADR_PREL_PG_HI21     21 bits     pages of 4 KiB from P's to that of S + A
               ADD_ABS_LO12_NC      12 bits     the place of S + A in its page
               LDSTn_ABS_LO12_NC    12 bits     the same in units of n bits
+    RISC-V    CALL_PLT             20, 12      S + A - P, of an auipc and the jalr behind it
+              PCREL_HI20           20 bits     S + A - P, of an auipc
+              PCREL_LO12_I, _S     12 bits     what is left of it: the symbol is the auipc's place
+              ADD32, SUB32         32 bits     adds S + A to the field, or takes it away
 
-(System V ABI, AMD64 supplement, 4.4; ELF for the Arm 64-bit architecture, 5.7.) All are differences of addresses or
-places in a page, so that what is linked may be loaded at any page.
+(System V ABI, AMD64 supplement, 4.4; ELF for the Arm 64-bit architecture, 5.7; RISC-V ELF psABI, 8.4.) All are
+differences of addresses, in a field or in the two that are added to it, or places in a page, so that what is linked
+may be loaded at any page.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.codegen.image import AARCH64, X86_64
+from tilewright.codegen.image import AARCH64, RISCV, X86_64
 from tilewright.report.errors import InternalError
 
 _PAGE = 0xFFF
@@ -30,12 +35,14 @@ _PAGE = 0xFFF
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How one kind of relocation is done: bytes of its field, and the field's value from what was there, S + A and P;
-    None where it does not fit. `is_call`: the field is a call's or a jump's, which may go by way of a stub."""
+    None where it does not fit. `is_call`: the field is a call's or a jump's, which may go by way of a stub. `is_rest`:
+    its symbol is the place of another field, and S + A and P are that one's."""
 
     name: str
     bytes: int
     value: Callable[[int, int, int], int | None]
     is_call: bool = False
+    is_rest: bool = False
 
 
 def _signed(bits: int) -> Callable[[int, int, int], int | None]:
@@ -68,6 +75,38 @@ def _in_page(shift: int) -> Callable[[int, int, int], int | None]:
     return value
 
 
+def _upper(distance: int) -> int | None:
+    """The upper 20 bits of a distance, such that a signed number of 12 bits is left."""
+    return _fit(distance + 0x800 >> 12, 20)
+
+
+def _auipc(word: int, target: int, place: int) -> int | None:
+    found = _upper(target - place)
+    return None if found is None else word & 0xFFF | found << 12
+
+
+def _call(words: int, target: int, place: int) -> int | None:
+    found = _upper(target - place)
+    rest = target - place & 0xFFF
+    return None if found is None else words & 0x000FFFFF_00000FFF | found << 12 | rest << 52
+
+
+def _rest_of_load(word: int, target: int, place: int) -> int:
+    return word & 0xFFFFF | (target - place & 0xFFF) << 20
+
+
+def _rest_of_store(word: int, target: int, place: int) -> int:
+    rest = target - place & 0xFFF
+    return word & ~0xFE000F80 | (rest >> 5) << 25 | (rest & 31) << 7
+
+
+def _sum(sign: int) -> Callable[[int, int, int], int | None]:
+    def value(word: int, target: int, _: int) -> int:
+        return word + sign * target & 0xFFFF_FFFF
+
+    return value
+
+
 KINDS: Final[dict[tuple[int, int], Kind]] = {
     (X86_64, 2): Kind("R_X86_64_PC32", 4, _signed(32)),
     (X86_64, 4): Kind("R_X86_64_PLT32", 4, _signed(32), is_call=True),
@@ -83,6 +122,12 @@ KINDS: Final[dict[tuple[int, int], Kind]] = {
     (AARCH64, 299): Kind("R_AARCH64_LDST128_ABS_LO12_NC", 4, _in_page(4)),
     (AARCH64, 282): Kind("R_AARCH64_JUMP26", 4, _branch, is_call=True),
     (AARCH64, 283): Kind("R_AARCH64_CALL26", 4, _branch, is_call=True),
+    (RISCV, 19): Kind("R_RISCV_CALL_PLT", 8, _call, is_call=True),
+    (RISCV, 23): Kind("R_RISCV_PCREL_HI20", 4, _auipc),
+    (RISCV, 24): Kind("R_RISCV_PCREL_LO12_I", 4, _rest_of_load, is_rest=True),
+    (RISCV, 25): Kind("R_RISCV_PCREL_LO12_S", 4, _rest_of_store, is_rest=True),
+    (RISCV, 35): Kind("R_RISCV_ADD32", 4, _sum(1)),
+    (RISCV, 39): Kind("R_RISCV_SUB32", 4, _sum(-1)),
 }
 """By ELF's numbers of the machine and of the relocation."""
 
@@ -119,6 +164,11 @@ def make_stub(machine: int, place: int, slot: int) -> bytes:
         stub = bytearray(b"\xff\x25\0\0\0\0\xcc\xcc")
         relocate(stub, 2, KINDS[X86_64, 2], slot - 4, place + 2)
         return bytes(stub)
+    if machine == RISCV:  # auipc t3, …; ld t3, …(t3); jr t3; nop
+        stub = bytearray.fromhex("170e0000 033e0e00 67000e00 13000000")
+        relocate(stub, 0, KINDS[RISCV, 23], slot, place)
+        relocate(stub, 4, KINDS[RISCV, 24], slot, place)
+        return bytes(stub)
     stub = bytearray.fromhex("10000090 100240f9 00021fd6 1f2003d5")  # adrp x16; ldr x16, [x16, …]; br x16; nop
     relocate(stub, 0, KINDS[AARCH64, 275], slot, place)
     relocate(stub, 4, KINDS[AARCH64, 286], slot, place + 4)
@@ -131,6 +181,10 @@ def make_jump(machine: int, place: int, target: int) -> bytes:
         jump = bytearray(b"\xe9\0\0\0\0\xcc\xcc\xcc")
         relocate(jump, 1, KINDS[X86_64, 4], target - 4, place + 1)
         return bytes(jump)
+    if machine == RISCV:  # auipc t3, …; jr …(t3); nop; nop
+        jump = bytearray.fromhex("170e0000 67000e00 13000000 13000000")
+        relocate(jump, 0, KINDS[RISCV, 19], target, place)
+        return bytes(jump)
     jump = bytearray.fromhex("00000014 1f2003d5 1f2003d5 1f2003d5")  # b …; nop; nop; nop
     relocate(jump, 0, KINDS[AARCH64, 282], target, place)
     return bytes(jump)
@@ -141,6 +195,11 @@ def make_address(machine: int, place: int, target: int) -> bytes:
     if machine == X86_64:  # lea rax, [rip + …]; ret
         address = bytearray(b"\x48\x8d\x05\0\0\0\0\xc3")
         relocate(address, 3, KINDS[X86_64, 2], target - 4, place + 3)
+        return bytes(address)
+    if machine == RISCV:  # auipc a0, …; addi a0, a0, …; ret; nop
+        address = bytearray.fromhex("17050000 13050500 67800000 13000000")
+        relocate(address, 0, KINDS[RISCV, 23], target, place)
+        relocate(address, 4, KINDS[RISCV, 24], target, place)
         return bytes(address)
     address = bytearray.fromhex("00000090 00000091 c0035fd6 1f2003d5")  # adrp x0; add x0, x0, …; ret; nop
     relocate(address, 0, KINDS[AARCH64, 275], target, place)

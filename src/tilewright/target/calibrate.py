@@ -29,6 +29,9 @@ TRIES: Final = 4
 """How often figures that are not settled are measured again. Each time costs a process 0.4 s, and changed figures
 invalidate compiled code: a machine that is always busy must not pay for that for ever."""
 
+PROBED: Final = ("x86_64", "aarch64")
+"""Architectures that the probes are written for: their constraints of registers, and how a cache is emptied."""
+
 _lock = threading.Lock()
 _measured: dict[str, Figures] = {}
 
@@ -57,9 +60,10 @@ def measured(
     """`target` with the figures of this machine: those of `store` (the user's store if None), else measured now, in
     less than 0.4 s, and kept. With `again` they are measured in any case.
 
-    Models of machines, targets that this machine cannot run and targets with rates given by hand stay as they are, and
-    so do all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible keeps its estimate (`Target.origin`). At
-    last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever the target.
+    Models of machines, targets that this machine cannot run and targets with rates given by hand stay as they are. So
+    do those of an architecture without probes, and all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible
+    keeps its estimate (`Target.origin`). At last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever
+    the target.
     """
     return overridden(_with_figures(target, store, again, parts))
 
@@ -83,7 +87,7 @@ def overridden(target: Target) -> Target:
 
 def _with_figures(target: Target, store: Store | None, again: bool, parts: Sequence[Part]) -> Target:
     host = current_host()
-    here = target.name.startswith("native") and target.is_runnable_on(host)
+    here = target.name.startswith("native") and target.is_runnable_on(host) and target.architecture in PROBED
     if not here or not settings.CALIBRATE.read() or any(text == GIVEN for _, text in target.origins):
         return target
     with _lock:

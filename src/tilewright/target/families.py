@@ -8,6 +8,9 @@ A row holds for a family's full vector register and for narrower ones, unless it
     [amd17]   Software Optimization Guide for AMD Family 17h (Zen 2), [amd19] for Family 19h (Zen 3; 57647: Zen 4),
               [amd1a] for Family 1Ah (Zen 5; 58455)
     [n1] [v1] [v2]   Arm Neoverse N1, V1 and V2 Software Optimization Guides
+    [p600] [x280] [x60]   LLVM's scheduling models of SiFive's P600 (vectors of 128 bits, two units that multiply and
+              add after 6 cycles, one that loads, one that stores, one that permutes) and X280 (512 bits, units of 256),
+              and of SpacemiT's X60 (256 bits, units of 128)
     [apple]   Dougall Johnson, "Apple M1 microarchitecture research"
     [here]    measured with this package's probes
 
@@ -25,6 +28,7 @@ from typing import Any, Final
 
 from ..expr import dtypes
 from .core import Core, Rates, rounded
+from .features import fuses
 from .host import Processor
 from .instructions import INSTRUCTIONS, Instruction
 from .peaks import Peaks
@@ -126,6 +130,15 @@ _NEOVERSE: Final = Family(
     dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.5, reads=(16, 8, 8), writes=(14, 8, 8),
     memory=(14, 10, 100), waits=(11, 60),
 )  # fmt: skip
+_RISCV: Final = Family(
+    "generic riscv64", "[p600]'s core, a gather of an element a cycle, with usual memory; without V as with it", 128,
+    3.0, latency=6, load=1, store=1, broadcast=1, shuffle=1, shuffle2=2, gather=4, divide=38, sqrt=38, chain=1.6,
+    reads=(16, 8, 8), writes=(14, 8, 8), memory=(14, 8, 32),
+)  # fmt: skip
+_LONG_RISCV: Final = replace(_RISCV, name="generic riscv64 of 1024 bits", bits=1024, fma=2, add=2, load=2, store=2,
+    broadcast=2, shuffle=4, shuffle2=8, gather=32, divide=304, sqrt=304,
+    source="units of half the width, as [x280] and [x60] have; else as that of 128 bits",
+)  # fmt: skip
 _GENERIC: Final = Family("generic x86-64-v4", "the least of Intel's and AMD's rows of this width", 512, 3.0,
     beside=0.1, gather=16, divide=10, sqrt=12, subnormal=100, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0},
     reads=(30, 14, 8), writes=(24, 12, 8))  # fmt: skip
@@ -173,6 +186,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
             fma=1, gather=4, divide=3, sqrt=3, shuffle=0.5, shuffle2=0.5),
     replace(_NEOVERSE, name="generic aarch64", source="Neoverse N1's core, with usual memory", ghz=3.0,
             reads=(24, 10, 8), writes=(16, 8, 8), memory=(16, 8, 32)),
+    _RISCV,
+    *(replace(_LONG_RISCV.at(bits), name=f"generic riscv64 of {bits} bits") for bits in (256, 512, 1024)),
 )  # fmt: skip
 """The rows, by name: those of processors, then the generic ones."""
 
@@ -183,6 +198,8 @@ _GENERIC_OF: Final[Mapping[tuple[str, int], str]] = {
     ("x86_64", 256): "generic x86-64-v3",
     ("x86_64", 128): "generic x86-64",
     ("aarch64", 128): "generic aarch64",
+    ("riscv64", 128): "generic riscv64",
+    **{("riscv64", bits): f"generic riscv64 of {bits} bits" for bits in (256, 512, 1024)},
 }
 
 
@@ -243,7 +260,7 @@ def estimate_core(family: str, features: frozenset[str], bits: int, ghz: float |
     the row knows no higher one."""
     full = BY_NAME[family]
     row = full.at(bits)
-    has_fma = "fma" in features or "neon" in features
+    has_fma = fuses(features)
     dots = {i.name: rounded(_dot_cycles(i, full)) for i in INSTRUCTIONS.values() if i.runs_with(features)}
     return Core(
         ghz=max(ghz or 0.0, row.ghz),

@@ -93,7 +93,20 @@ _ARM_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
     "sve": ("fullfp16", "neon"),
     "sve2": ("sve",),
 }
-_IMPLIES: Final = {"x86_64": _X86_IMPLIES, "aarch64": _ARM_IMPLIES}
+_RISCV_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
+    "64bit": (),
+    "m": (),
+    "a": (),
+    "f": (),
+    "d": ("f",),
+    "c": (),
+    "zihintpause": (),
+    "v": ("d",),
+    "zvl256b": ("v",),
+    "zvl512b": ("zvl256b",),
+    "zvl1024b": ("zvl512b",),
+}
+_IMPLIES: Final = {"x86_64": _X86_IMPLIES, "aarch64": _ARM_IMPLIES, "riscv64": _RISCV_IMPLIES}
 
 _V1: Final = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse2")
 _V2: Final = (*_V1, "cx16", "crc32", "popcnt", "sahf", "sse4.2")
@@ -130,10 +143,19 @@ def remove(architecture: str, features: frozenset[str], feature: str) -> frozens
     return frozenset(kept for kept in features if feature not in close(architecture, (kept,)))
 
 
+def fuses(features: frozenset[str]) -> bool:
+    """Whether there are fused multiply-adds of f32 and f64: `d` is RISC-V's double precision."""
+    return not features.isdisjoint(("fma", "neon", "d"))
+
+
 def known_features(architecture: str) -> tuple[str, ...]:
     """The features that a target's text may add or take away, sorted."""
     return tuple(sorted(_IMPLIES[architecture]))
 
+
+RV64GC: Final = close("riscv64", ("64bit", "m", "a", "d", "c", "zihintpause"))
+"""What Linux takes for granted on RISC-V (RVA20 without its smaller parts). Machines without `zihintpause` run its only
+instruction as one that does nothing."""
 
 LEVELS: Final[dict[str, frozenset[str]]] = {
     name: close("x86_64", features)
@@ -148,15 +170,20 @@ def choose_cpu(architecture: str, features: frozenset[str]) -> str:
     A processor's name brings its features along, and under a hypervisor the name may promise what the machine refuses.
     """
     if architecture != "x86_64":
-        return "generic"
+        return {"riscv64": "generic-rv64"}.get(architecture, "generic")
     fitting = [name for name, level in LEVELS.items() if level <= features]
     return fitting[-1] if fitting else "x86-64"
 
 
 def choose_vectors(architecture: str, features: frozenset[str]) -> Vectors:
-    """The widest registers `features` give. SVE counts as NEON: its width is unknown when compiling."""
+    """The widest registers `features` give. SVE counts as NEON: its width is unknown when compiling. RISC-V's vectors
+    are as long as is certain: 128 bits (`v`), or more (`zvl256b`); without them, four of the 32 scalars take the place
+    of one."""
     if architecture == "aarch64":
         return Vectors(128, 32)
+    if architecture == "riscv64":
+        longest = [bits for bits in (256, 512, 1024) if f"zvl{bits}b" in features]
+        return Vectors(max(longest, default=128), 32 if "v" in features else 8)
     if "avx512f" in features:
         return Vectors(512, 32)
     return Vectors(256 if "avx" in features else 128, 16)

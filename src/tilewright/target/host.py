@@ -224,6 +224,8 @@ def _read_features(architecture: str, root: Path) -> frozenset[str]:
         found = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
     elif architecture == "x86_64":
         found = read_features()
+    elif architecture == "riscv64":
+        found = read_riscv_features(dict(_cpuinfo(root)).get("isa", ""))
     else:
         found = read_arm_features(dict(_cpuinfo(root)).get("Features", ""))
     return close(architecture, found & frozenset(known_features(architecture)))
@@ -246,6 +248,12 @@ _ARM_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "sve": ("sve",),
     "sve2": ("sve2",),
 }
+
+
+def read_riscv_features(words: str) -> frozenset[str]:
+    """Features by LLVM's names, from Linux's text for those of a RISC-V processor: `rv64imafdcv_zicsr_zihintpause`."""
+    letters, *names = words.lower().split("_")
+    return frozenset((*letters.removeprefix("rv64"), *names, *(["64bit"] if letters.startswith("rv64") else [])))
 
 
 def _read_model(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""Where Linux tells the features of an AArch64 processor: bits of two words that every process is given.
+"""Where Linux tells the features of an AArch64 or RISC-V processor: bits of words that every process is given.
 
 The numbers are those of the kernel's `asm/hwcap.h` and of `getauxval` (`elf.h`: AT_HWCAP, AT_HWCAP2).
 """
@@ -35,4 +35,22 @@ BITS: Final[Mapping[str, tuple[Bit, ...]]] = {
     "i8mm": (Bit(_SECOND, 13),),
     "bf16": (Bit(_SECOND, 14),),
 }
-"""The bits of each feature that features.py knows: all of them are set where it is there."""
+"""The bits of each feature that features.py knows on AArch64: all of them are set where it is there."""
+
+RISCV_BITS: Final[Mapping[str, tuple[Bit, ...]]] = {
+    "64bit": (),
+    "zihintpause": (),
+    **{letter: (Bit(_FIRST, ord(letter) - ord("a")),) for letter in "macfdv"},
+    **{f"zvl{bits}b": () for bits in (256, 512, 1024)},
+}
+"""The same on RISC-V: a bit for each letter."""
+
+VECTOR_BYTES: Final[Mapping[str, int]] = {f"zvl{bits}b": bits // 8 for bits in (256, 512, 1024)}
+"""The bytes that vectors have at least where a feature is there, which the processor tells and not the system."""
+
+_BY_ARCHITECTURE: Final = {"aarch64": BITS, "riscv64": RISCV_BITS}
+
+
+def bits_of(architecture: str) -> Mapping[str, tuple[Bit, ...]]:
+    """The bits of the features of an architecture."""
+    return _BY_ARCHITECTURE[architecture]

@@ -3,9 +3,9 @@
 A target is written as text:
 
     target     = name { [" "] ("+" | "-") feature }
-    name       = "native" | "x86-64" | "x86-64-v2" | "x86-64-v3" | "x86-64-v4" | "aarch64"
+    name       = "native" | "x86-64" | "x86-64-v2" | "x86-64-v3" | "x86-64-v4" | "aarch64" | "riscv64"
                  ("generic x86-64" and "generic aarch64" say the same as the names without "generic")
-    feature    = LLVM's name for it: avx512vnni, dotprod, …
+    feature    = LLVM's name for it: avx512vnni, dotprod, v, …
 
 "native" is the machine that runs this process, as its features show. The other names are models: 4 cores at 3 GHz
 with usual caches and the rates of the generic rows of families.py, the same on every machine.
@@ -25,7 +25,7 @@ from ..expr.dtypes import DType
 from ..report.errors import UserError
 from .core import Core, flatten
 from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
-from .features import ARCHITECTURES, LEVELS, choose_cpu, choose_vectors, close, known_features, remove
+from .features import ARCHITECTURES, LEVELS, RV64GC, choose_cpu, choose_vectors, close, fuses, known_features, remove
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
 from .instructions import INSTRUCTIONS
 from .machine import create_machine, find_data_layout, find_tune
@@ -45,6 +45,7 @@ is left over, and the side of the squares in which vectors are transposed."""
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{name: ("x86_64", features) for name, features in LEVELS.items()},
     "aarch64": ("aarch64", close("aarch64", ("neon",))),
+    "riscv64": ("riscv64", RV64GC),
 }
 _SIGNED = re.compile(r"[\s,]*([+-])\s*")
 _END = re.compile(r"[\s,+]|-(?!v\d)|$")  # -v5 is a level that does not exist, not a feature to take away
@@ -90,7 +91,7 @@ class Target:
 
     @property
     def architecture(self) -> str:
-        """`x86_64` or `aarch64`."""
+        """`x86_64`, `aarch64` or `riscv64`."""
         return architecture_of(self.triple)
 
     @property
@@ -105,12 +106,13 @@ class Target:
     @property
     def addresses(self) -> int:
         """Places in memory that general registers can hold, that of the stack among them: as many as there are, on
-        x86-64; half of them on AArch64, whose loads add an index or a displacement to a register, not both."""
-        return {"x86_64": 16, "aarch64": 32 // 2}[self.architecture]
+        x86-64; half of them on AArch64, whose loads add an index or a displacement to a register, not both, and on
+        RISC-V, whose loads of vectors add neither."""
+        return {"x86_64": 16, "aarch64": 32 // 2, "riscv64": 32 // 2}[self.architecture]
 
     @property
     def page(self) -> int:
-        """Bytes of a usual page of memory, beyond which no prefetcher follows a stream: 4 KiB on both architectures."""
+        """Bytes of a usual page of memory, beyond which no prefetcher follows a stream: 4 KiB on all architectures."""
         return 4096
 
     @property
@@ -128,7 +130,13 @@ class Target:
     @property
     def has_fma(self) -> bool:
         """Fused multiply-add of f32 and f64 vectors."""
-        return self.has("fma") or self.has("neon")
+        return fuses(self.features)
+
+    @property
+    def multiplies_by_lane(self) -> bool:
+        """Whether a multiply-add takes one lane of a vector, such as NEON's, as its element: LLVM loads elements of
+        rows ahead in vectors there."""
+        return self.architecture == "aarch64"
 
     @property
     def has_f16c(self) -> bool:
@@ -153,7 +161,7 @@ class Target:
     @property
     def has_masks(self) -> bool:
         """Loads, stores and arithmetic under a mask register for every vector width and element size."""
-        return {"avx512vl", "avx512bw"} <= self.features
+        return {"avx512vl", "avx512bw"} <= self.features or self.has("v")
 
     @property
     def fma_gflops(self) -> float:
@@ -313,7 +321,7 @@ def native() -> Target:
         raise UserError(
             f"there is no machine model for {host.architecture}",
             where=host.triple,
-            why=f"the models are for {' and '.join(ARCHITECTURES)}",
+            why=f"the models are for {', '.join(ARCHITECTURES[:-1])} and {ARCHITECTURES[-1]}",
             fix="compile for another machine by naming its target, such as x86-64-v3",
         )
     return describe_host(host)

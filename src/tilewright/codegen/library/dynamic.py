@@ -11,12 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.codegen.image import AARCH64, X86_64
+from tilewright.codegen.image import AARCH64, RISCV, X86_64
 
-ADDRESS: Final[Mapping[int, int]] = {X86_64: 6, AARCH64: 1025}
-"""The relocation of a slot: it becomes the address of a symbol (GLOB_DAT)."""
+ADDRESS: Final[Mapping[int, int]] = {X86_64: 6, AARCH64: 1025, RISCV: 2}
+"""The relocation of a slot: it becomes the address of a symbol (GLOB_DAT; 64 on RISC-V, which has no other)."""
 
-MOVED: Final[Mapping[int, int]] = {X86_64: 8, AARCH64: 1027}
+MACHINE_FLAGS: Final[Mapping[int, int]] = {RISCV: 4 | 1}
+"""What ELF's header says of the code of a machine: on RISC-V that floats are handed over in registers of double
+precision (the ABI lp64d), and that instructions may be compressed. Elsewhere nothing."""
+
+MOVED: Final[Mapping[int, int]] = {X86_64: 8, AARCH64: 1027, RISCV: 3}
 """The relocation of a word that becomes the library's address and an addend (RELATIVE)."""
 
 LIBC: Final = "libc.so.6"

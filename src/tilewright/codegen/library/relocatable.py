@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.codegen.elf import ObjectFile, Section
-from tilewright.codegen.image import AARCH64, SLOT, STUBS, X86_64, Image
-from tilewright.codegen.library.dynamic import Strings
+from tilewright.codegen.image import AARCH64, RISCV, SLOT, STUBS, X86_64, Image
+from tilewright.codegen.library.dynamic import MACHINE_FLAGS, Strings
 from tilewright.report.errors import InternalError
 
 Bytes = bytes | memoryview
@@ -33,16 +33,19 @@ _PAGE: Final = 4096
 _JUMP: Final[Mapping[int, tuple[bytes, int, int, int]]] = {
     X86_64: (b"\xe9\0\0\0\0\xcc\xcc\xcc", 1, 4, -4),
     AARCH64: (bytes.fromhex("00000014 1f2003d5 1f2003d5 1f2003d5"), 0, 282, 0),
+    RISCV: (bytes.fromhex("170e0000 67000e00 13000000 13000000"), 0, 19, 0),
 }
 """A jump in place of a stub, the place of its field, the kind of the field's relocation, and its addend."""
 
 _ADDRESS: Final[Mapping[int, tuple[bytes, tuple[tuple[int, int, int], ...]]]] = {
     X86_64: (b"\x48\x8d\x05\0\0\0\0\xc3", ((3, 2, -4),)),
     AARCH64: (bytes.fromhex("00000090 00000091 c0035fd6"), ((0, 275, 0), (4, 277, 0))),
+    RISCV: (bytes.fromhex("17050000 83250501 3305b500 67800000 00000000"), ((16, 57, 16),)),
 }
-"""A function that returns an address, with the places, kinds and addends of its fields."""
+"""A function that returns an address, with the places, kinds and addends of its fields. On RISC-V the distance is a
+word behind it (32_PCREL): auipc a0, 0; lw a1, 16(a0); add a0, a0, a1; ret."""
 
-_POINTER: Final[Mapping[int, int]] = {X86_64: 1, AARCH64: 257}
+_POINTER: Final[Mapping[int, int]] = {X86_64: 1, AARCH64: 257, RISCV: 2}
 """The relocation of a word that becomes an address (64, ABS64)."""
 
 
@@ -200,7 +203,20 @@ class _Writer:
             end = places[-1] + (0 if row.kind == _NOBITS else row.size)
         sections_at = end + -end % SLOT
         sizes = (_HEADER.size, 0, 0, _SECTION.size, len(rows) + 1, len(rows))
-        head = (b"\x7fELF", 2, 1, 1, 0, _RELOCATABLE, self._machine, 1, 0, 0, sections_at, 0)
+        head = (
+            b"\x7fELF",
+            2,
+            1,
+            1,
+            0,
+            _RELOCATABLE,
+            self._machine,
+            1,
+            0,
+            0,
+            sections_at,
+            MACHINE_FLAGS.get(self._machine, 0),
+        )
         yield _HEADER.pack(*head, *sizes)
         end = _HEADER.size
         for row, at in zip(rows, places, strict=True):

@@ -7,6 +7,9 @@
     RW   slots         the addresses of functions outside, and `.dynamic`; sealed when they are written (RELRO)
     R    weights       at the beginning of a page: read when they are used, shared between processes
 
+Weights of megabytes are where the file and memory agree in large pages (LARGE_PAGE), so that the system may map them in
+such, where it keeps the file so: a fault brings 2 MiB instead of 64 KiB.
+
 An image is as it was linked, but for its stubs: a stub jumps through a slot of the library, or to a function of another
 image, or returns where the weights begin. So nothing but the slots is ever relocated, and code and constants are
 shared, too. The table of sections at the end of the file is for linkers and people; the loader does not read it.
@@ -19,10 +22,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tilewright.codegen.image import SLOT, STUBS, X86_64, Image, round_up
-from tilewright.codegen.library.dynamic import LIBC, LIBM, Place, Symbols, address_row, moved_row
+from tilewright.codegen.image import RISCV, SLOT, STUBS, X86_64, Image, round_up
+from tilewright.codegen.library.dynamic import LIBC, LIBM, MACHINE_FLAGS, Place, Symbols, address_row, moved_row
 from tilewright.codegen.relocations import make_address, make_jump, make_stub
 from tilewright.report.errors import InternalError
+from tilewright.store.blocks import LARGE_PAGE
 from tilewright.target.code_pages import ALIGNMENT
 
 Bytes = bytes | memoryview
@@ -52,8 +56,9 @@ _SYMBOLS_NUMBER, _STRINGS_NUMBER = 2, 6
 """Where sections are in their table, those of the head first."""
 
 _PART_ALIGNMENT: Final = 64
+_WEIGHTS: Final = ".weights"
 
-_FILE_PAGE: Final[Mapping[int, int]] = {X86_64: 1 << 12}
+_FILE_PAGE: Final[Mapping[int, int]] = {X86_64: 1 << 12, RISCV: 1 << 12}
 """Places in the file and in memory agree in this many bytes, the largest page of the architecture's systems; elsewhere
 that is ALIGNMENT."""
 
@@ -125,7 +130,7 @@ class _Writer:
         self._contents, self._machine = contents, machine
         self._outside = sorted({n for p in contents.pieces for n in p.image.imports if n not in p.imports})
         self._symbols = Symbols(machine, self._outside, contents.exports)
-        self._page = _FILE_PAGE.get(machine, ALIGNMENT)
+        self._page = self._weights_page = _FILE_PAGE.get(machine, ALIGNMENT)
         self._bases: list[int] = []
         self._places: dict[str, Place] = {}
         self._lay_out()
@@ -164,14 +169,13 @@ class _Writer:
 
     def parts(self) -> Iterator[Bytes]:
         """The parts of the file in their order."""
-        head = self._head_parts()
-        memory = [*head, *self._image_parts(), *self._slot_parts(head)]
-        if self._contents.weights:
-            memory.append(_Part(".weights", _PROGBITS, _R, self._weights_at, self._contents.weights))
-        end = self._segments_end()
-        for part in memory:
-            part.offset = end + (part.address - end) % self._page
-            end = part.offset + part.stored
+        memory = self._memory()
+        weights = memory[-1]
+        if weights.name == _WEIGHTS and weights.size >= LARGE_PAGE:
+            self._weights_page = LARGE_PAGE
+            self._weights_at += (weights.offset - self._weights_at) % LARGE_PAGE
+            memory = self._memory()
+        end = memory[-1].offset + memory[-1].stored
         sections_at = end + -end % SLOT
         names, sections = self._sections(memory, sections_at)
         yield self._header(sections_at, len(sections) // _SECTION.size)
@@ -184,6 +188,22 @@ class _Writer:
         yield bytes(sections_at - end)
         yield sections
         yield names
+
+    def _page_of(self, part: _Part) -> int:
+        """Places of a part in the file and in memory agree in so many bytes."""
+        return self._weights_page if part.name == _WEIGHTS else self._page
+
+    def _memory(self) -> list[_Part]:
+        """All that is in memory, with its places. Sizes do not depend on where the weights are."""
+        head = self._head_parts()
+        memory = [*head, *self._image_parts(), *self._slot_parts(head)]
+        if self._contents.weights:
+            memory.append(_Part(_WEIGHTS, _PROGBITS, _R, self._weights_at, self._contents.weights))
+        end = self._segments_end()
+        for part in memory:
+            part.offset = end + (part.address - end) % self._page_of(part)
+            end = part.offset + part.stored
+        return memory
 
     # --- content ----------------------------------------------------------------------------------------------------
 
@@ -282,7 +302,7 @@ class _Writer:
         sizes = (_HEADER.size, _SEGMENT.size, self._segment_count(), _SECTION.size, sections, sections - 1)
         return _HEADER.pack(
             *(b"\x7fELF", 2, 1, 1, 0, _SHARED_OBJECT, self._machine, 1, 0),
-            *(_HEADER.size, sections_at, 0, *sizes),
+            *(_HEADER.size, sections_at, MACHINE_FLAGS.get(self._machine, 0), *sizes),
         )
 
     def _segments(self, memory: Sequence[_Part]) -> bytes:
@@ -296,7 +316,8 @@ class _Writer:
             if part is got:
                 rows.append((_LOAD, _R | _W, got.offset, got.address, sealed, self._sealed, self._page))
             elif part.name not in self._head and part is not dynamic and part.size:
-                rows.append((_LOAD, part.rights, part.offset, part.address, part.stored, part.size, self._page))
+                place = part.rights, part.offset, part.address, part.stored, part.size
+                rows.append((_LOAD, *place, self._page_of(part)))
         rows.append((_DYNAMIC_SEGMENT, _R | _W, dynamic.offset, dynamic.address, dynamic.size, dynamic.size, SLOT))
         rows.append((_RELRO, _R, got.offset, got.address, sealed, self._sealed, 1))
         rows.append((_STACK, _R | _W, 0, 0, 0, 0, 16))

@@ -28,7 +28,7 @@ from tilewright.expr.nodes import FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.work import Work
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Block, CallFunction, For, Function, If, LoopKind, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Block, CallFunction, For, Function, If, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.plan.price.points import iterations, nest_seconds, vector_cycles
 from tilewright.schedule.loops.rearrange import fused
 from tilewright.target import Target
@@ -106,4 +106,11 @@ def _is_independent(loop: Stmt) -> TypeGuard[For]:
     """Whether the iterations of a serial loop over blocks are independent."""
     if not isinstance(loop, For) or loop.kind is not LoopKind.SERIAL:
         return False
-    return not any(isinstance(s, If | CallFunction) for s in statements(loop.body)) and is_spatial(loop)
+    return not any(map(_may_act, statements(loop.body))) and is_spatial(loop)
+
+
+def _may_act(stmt: Stmt) -> bool:
+    """Whether a statement outside blocks may do more than prefetch."""
+    if isinstance(stmt, If):
+        return any(not isinstance(s, Prefetch | Seq) for held in stmt.held() for s in statements(held))
+    return isinstance(stmt, CallFunction)

@@ -6,6 +6,7 @@ choice, too. Which one is best is a matter of price (plan/gemm/price.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,7 +14,7 @@ from functools import lru_cache
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Dot, RegisterTile
-from tilewright.plan.price.transfer import fits, room_in
+from tilewright.plan.price.transfer import byte_cycles, fits, memory, room_in
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
 
@@ -30,7 +31,8 @@ class Choice:
     reads `streams` panels at once.
 
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
-    which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
+    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of tiles of rows, the first
+    `prefetch_tiles` share that. `terms` of the innermost loop are written out, or a
     divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
     (`first_packs`) by the first of these as it reads them. With a `dot`, products are added up by an instruction, or of
     wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
@@ -45,6 +47,7 @@ class Choice:
     rows_stay: bool = True
     streams: int = 1
     prefetch: int = 0
+    prefetch_tiles: int | None = None
     terms: int = 1
     first_packs: bool = False
     dot: Dot | None = None
@@ -146,8 +149,11 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
-        for prefetch in (0, target.caches[0].line // size.vector.bytes) if ahead and even else (0,):
-            yield Choice(tile, block, None, True, size.constant_rows, near, prefetch=prefetch)
+        plain = Choice(tile, block, None, True, size.constant_rows, near)
+        yield plain
+        if ahead and even:
+            tiles = tiles_ahead(size, tile, target) if size.any_rows else None
+            yield replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
         terms = even_terms(size.terms, int(room_in(target.cache(2).bytes)) // panel)
@@ -212,6 +218,12 @@ def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> 
     return -(-panels // (groups + groups % 2))
 
 
+def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
+    """Of how many tiles of rows the arithmetic takes as long as memory takes to deliver a panel."""
+    term = contraction.term_cycles(size.tile_sums(tile.rows, size.terms, target), tile, target)
+    return math.ceil(tile.columns * size.vector.bytes * byte_cycles(memory(target), target) / term)
+
+
 def even_terms(terms: int, most: int) -> int:
     """Terms of blocks of about equal size, of at most so many."""
     return -(-terms // -(-terms // max(most, 1)))
@@ -221,6 +233,6 @@ def written_out(tile: RegisterTile, target: Target) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
     by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > contraction.free_places(target) or target.architecture == "aarch64":
+    if tile.rows > contraction.free_places(target) or target.multiplies_by_lane:
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

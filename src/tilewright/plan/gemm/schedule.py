@@ -114,7 +114,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         if nest.together is not None and choice.dot is not None:
             s.tensorize(s.get_loops(block)[place], choice.dot.instruction)
     if choice.prefetch > 0:
-        _prefetch_constants(s, dot, choice, nest, packed, rows)
+        _prefetch_constants(s, found, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, choice, nest, tails)
     if choice.first_packs and nest.row is not None:
@@ -167,15 +167,17 @@ def _without_dead_vectors(
 
 
 def _prefetch_constants(
-    s: Schedule, dot: str, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None
 ) -> None:
     """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
-    computed, a few lines with each few terms."""
+    computed, a few lines with each few terms; of a dynamic number of tiles, by the first ones."""
     ahead_of_tiles = rows is not None and choice.dot is None
-    loops = s.get_loops(dot)
+    loops = s.get_loops(found.block.name)
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
-        s.prefetch(constant, outer, 1, loops[loops.index(nest.tiles) + 1], apart=choice.prefetch)
+        inner = loops[loops.index(nest.tiles) + 1]
+        first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
+        s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
 
 def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:
@@ -206,6 +208,9 @@ def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest, tails: S
     whole = isinstance(found.extents[found.columns], Const) and rest == 0
     if not known_rows and nest.outer is nest.blocks and whole and panels >= 2 * tiling.MANY:  # it may be the only block
         group, _ = s.split(nest.panels, panels // tiling.MANY, tail="clip")
+        loops = s.get_loops(found.block.name)
+        if between := loops[loops.index(nest.outer) + 1 : loops.index(group)]:  # batches
+            s.reorder(group, *between)
         s.parallel(nest.outer)
         s.parallel(group)
         s.fuse(nest.outer, group)

@@ -72,7 +72,7 @@ def free_places(target: Target) -> int:
 def tile_registers(target: Target) -> int:
     """The vector registers that a tile may hold: all, less those for products that are no part of a sum yet, and for
     elements loaded ahead."""
-    if target.architecture == "aarch64":
+    if target.multiplies_by_lane:
         return target.vector_registers - LOADED_AHEAD
     return target.vector_registers - (0 if target.has_fma else 1)
 
@@ -275,7 +275,7 @@ class Dot:
         """Those that a tile may hold: less one for products that an instruction adds by a further step, and one for
         elements where nothing is operated on in memory."""
         own = len(INSTRUCTIONS[self.instruction].products) > 1 if self.instruction else False
-        return tile_registers(target) - own - (target.architecture == "aarch64")
+        return tile_registers(target) - own - target.multiplies_by_lane
 
     def converted(self, target: Target) -> tuple[float, float]:
         """Cycles in which the instruction widens each vector, and each element, in registers."""

@@ -21,7 +21,7 @@ from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.library.checks import Checks
 from tilewright.runtime.library.codes import ARRAY_WORDS, DIMS, INTERFACE, MOST_THREADS, Code
 from tilewright.runtime.library.layout import MESSAGE_BYTES, WORD, Counts, Layout
-from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, needs_of, needs_text
+from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, length_text, needs_of, needs_text
 from tilewright.runtime.library.native import calls, contexts, life, machine, questions, settings, weights
 from tilewright.runtime.library.texts import Row, Texts, bytes_literal, rows_of
 from tilewright.runtime.library.weights import Stamp
@@ -45,7 +45,7 @@ _FUNCTIONS = (
 _WEIGHTS_FUNCTIONS = ("load_weights", "share_weights")
 """What one exports, too, whose weights are in a file."""
 
-_BASE = {"x86_64": "x86-64", "aarch64": "aarch64"}
+_BASE = {"x86_64": "x86-64", "aarch64": "aarch64", "riscv64": "riscv64"}
 """The least machine of each architecture: what asks whether a program runs must run anywhere."""
 
 _LINUX = {"PAGE_BYTES": 30, "ONLINE": 84, "PAGES": 85, "PRIVATE_MEMORY": 0x22, "WIPE_ON_FORK": 18}
@@ -192,7 +192,8 @@ class _Text:
         parts = [contexts.HEAD, contexts.ERRORS, contexts.CONTEXTS, calls.CALLS, calls.ENTER]
         parts += [calls.RESULTS, settings.SETTINGS, calls.OVERLAPS, questions.QUESTIONS]
         parts.append(life.LIFE if forks else life.LIFE_ALONE)
-        parts += [machine.CHOOSE, machine.X86 if self._parts.asks_cpuid else machine.ARM]
+        asks = (machine.X86,) if self._parts.asks_cpuid else (machine.AUXILIARY, length_text(self._parts.base))
+        parts += [machine.CHOOSE, *asks]
         parts.append(weights.BESIDE if beside else weights.INSIDE)
         parts += [self._start(), self._tables(), self._declarations()]
         text = "\n".join(parts)

@@ -1,24 +1,30 @@
 """What the programs of a library need of a machine, as rows that its code asks for (native/machine.py).
 
 On x86-64 a row is what CPUID is asked: leaf, sub-leaf, register, bit, the registers that the system must save, and,
-instead of the bit, the least that the register's low byte may be. On AArch64 it is the number of an auxiliary value,
-and a bit of it in the same place.
+instead of the bit, the least that the register's low byte may be. On AArch64 and RISC-V it is the number of an
+auxiliary value, and a bit of it in the same place; or, behind all of these, the least bytes of a vector in the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.codegen.image import X86_64, Image
 from tilewright.target import Target
 from tilewright.target.cpuid import AVX10, AVX10_VERSION_LEAF, CPUID, PLACES, XGETBV, Place
-from tilewright.target.hwcap import BITS
+from tilewright.target.hwcap import VECTOR_BYTES, bits_of
 
 CPUID_NAME, XGETBV_NAME = "tilewright_cpuid", "tilewright_xgetbv"
 
 _EBX = 1
 _XGETBV_AT = 64
+_BEHIND_ALL = 0x7FFF_FFFF
+"""A number that no auxiliary value has: vectors are asked for their length when it is known that there are any."""
+
+VECTORS: Final[Mapping[str, tuple[str, int]]] = {"riscv64": ("+v", 8)}
+"""How LLVM is told that there are vectors that tell their length, and the bytes of the unit of it, `vscale`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +53,31 @@ def _cpuid_needs(target: Target) -> Iterator[Need]:
 
 def _auxiliary_needs(target: Target) -> Iterator[Need]:
     for feature in sorted(target.features):
-        for place in BITS.get(feature, ()):
+        for place in bits_of(target.architecture).get(feature, ()):
             yield Need(feature, (place.word, 0, 0, place.bit, 0, 0))
+        if feature in VECTOR_BYTES:
+            yield Need(feature, (_BEHIND_ALL, 0, 0, 0, 0, VECTOR_BYTES[feature]))
 
 
 def needs_text(needs: Sequence[Need]) -> str:
     """The rows as LLVM IR."""
     rows = [f"%need {{ {', '.join(f'i32 {word}' for word in need.words)} }}" for need in needs]
     return f"@needs = internal constant [{len(rows)} x %need] [{', '.join(rows)}]\n"
+
+
+def length_text(base: Target) -> str:
+    """The function that asks vectors for their bytes, as LLVM IR: only code with these can."""
+    feature, unit = VECTORS.get(base.architecture, ("", 0))
+    if not feature:
+        return "define internal i64 @vector_bytes() {\n  ret i64 0\n}\n"
+    return f"""
+declare i64 @llvm.vscale.i64()
+define internal i64 @vector_bytes() noinline "target-features"="{base.feature_text},{feature}" {{
+  %units = call i64 @llvm.vscale.i64()
+  %bytes = mul i64 %units, {unit}
+  ret i64 %bytes
+}}
+"""
 
 
 def question_image() -> Image:

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from tilewright.codegen.abi import ENTRY, LEAVE, PARALLEL, RESET, STOP
 from tilewright.codegen.assemble import assemble
@@ -34,8 +33,8 @@ from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, questio
 from tilewright.runtime.library.weights import Weights, stamp_of
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
+from tilewright.store.blocks import write_parts
 from tilewright.store.files import check_place, replace_file
-from tilewright.store.pages import release
 from tilewright.target.machine import is_elf
 
 Place = str | os.PathLike[str]
@@ -86,12 +85,8 @@ def write_library(
 
 
 def _write(path: Place, parts: Iterable[bytes | memoryview], sources: Sequence[str]) -> None:
-    def write(file: BinaryIO) -> None:
-        for part in parts:
-            file.write(part)
-            release(part)
-
-    replace_file(Path(path_of(path)), write, sources)
+    made = list(parts)
+    replace_file(Path(path_of(path)), lambda file: write_parts(file, made), sources)
 
 
 def _file(parts: Parts, weights: Sequence[bytes | memoryview], ending: str) -> Iterable[bytes | memoryview]:

@@ -10,10 +10,11 @@ from tilewright.analysis.domains import greatest
 from tilewright.analysis.elements import box_of, elements, touches
 from tilewright.analysis.regions import Region, clipped
 from tilewright.core.walk import substitute
+from tilewright.expr.build import less
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
-from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
+from tilewright.loops.nodes import Block, Buffer, For, Function, If, Load, LoopKind, Prefetch, Stmt, seq
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 from tilewright.types.scopes import Scope
@@ -28,6 +29,7 @@ def prefetch(
     inner: For | None = None,
     *,
     apart: int | None = None,
+    first: int | None = None,
 ) -> Step:
     """Each iteration of the loop begins by prefetching the first element of the buffer that the iteration `distance`
     later touches. The element may be beyond the buffer's end: nothing is read there.
@@ -39,11 +41,14 @@ def prefetch(
     With `apart`, every `apart`-th element of the touched data is prefetched. The data must be contiguous, at least for
     each access by itself. As many elements as a cache line holds fetch all of it.
 
+    With `first`, only so many first iterations of the loop right inside the outer one prefetch, and share all of it: of
+    a loop of dynamic length, nobody knows how many iterations will come.
+
     for j in 0..n: for i in 0..4, k in 0..32: … b[j, k, 0..16] …                        prefetch("b", j, 1, k)
               =>      for j in 0..n: for i in 0..4, k in 0..32: prefetch b[j + 1, 0, (i*32 + k) * 4]; … b[j, k, 0..16] …
     """
-    for number, word in ((distance, "iterations"), (1 if apart is None else apart, "elements")):
-        if type(number) is not int or number < 1:
+    for number, word in ((distance, "iterations"), (apart, "elements"), (first, "iterations")):
+        if number is not None and (type(number) is not int or number < 1):
             raise Obstacle(loop, f"{number!r} is no number of {word}", fix="give it 1 or more")
     _require_iterations(loop)
     if buffer.scope is Scope.REGISTER or buffer in allocations(loop.body):
@@ -59,27 +64,30 @@ def prefetch(
         why = f"loop {place.name} is part of the init of block {begun.name}, which stores and does nothing else"
         raise Obstacle(place, why, fix="decompose_reductions() first")
     around = [*loops_around(function.body, place), place]
-    if loop not in around or inner is loop:
+    if loop not in around or inner is loop or (first is not None and inner is None):
         raise Obstacle(place, f"it is not inside loop {loop.name}", fix="take a loop inside")
     later = {loop.var: simplify(loop.var + distance)}
-    asked = []
-    for box, parts in _elements(around, loop, buffer, boxes, apart):
+    asked: list[Stmt] = []
+    for box, parts in _elements(around, loop, buffer, boxes, apart, first):
         *outer, last = (simplify(substitute(r.begin, later)) for r in box.ranges)
         asked += [Prefetch(Load(buffer, (*outer, simplify(last + part)))) for part in parts]
+    if first is not None:
+        sharing = around[around.index(loop) + 1]
+        asked = [If(less(simplify(sharing.var - sharing.begin), const(first)), seq(*asked))]
     return rewritten(function, place, place.replace(body=seq(*asked, place.body)), None, "it changes no result")
 
 
 def _elements(
-    around: Sequence[For], loop: For, buffer: Buffer, boxes: Sequence[Region], apart: int | None
+    around: Sequence[For], loop: For, buffer: Buffer, boxes: Sequence[Region], apart: int | None, first: int | None
 ) -> list[tuple[Region, Sequence[Expr]]]:
     """The boxes, each with the offsets from its first element, within the row of that, of what an iteration of the
     innermost of the loops `around` prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
     (whole, *parts), place = boxes, around[-1]
     pieces = [whole] if whole.is_contiguous_in(buffer.shape) else parts
     if (place is not loop or apart is not None) and all(piece.is_contiguous_in(buffer.shape) for piece in pieces):
-        return [(piece, _parts(around, loop, piece, apart)) for piece in pieces if _moves(piece, loop)]
+        return [(piece, _parts(around, loop, piece, apart, first)) for piece in pieces if _moves(piece, loop)]
     own = _touched(place, buffer)[:1]
-    if apart is not None or not own or not _moves(own[0], place):
+    if apart is not None or first is not None or not own or not _moves(own[0], place):
         why = f"what an iteration touches of {buffer.name}, {whole}, is not contiguous with a known size"
         why += f", and loop {place.name} does not go through it" if apart is None else ""
         fix = f"pack {buffer.name} first, so that it is contiguous, or take a loop that goes through it"
@@ -105,14 +113,17 @@ def _touched(loop: For, buffer: Buffer) -> list[Region]:
     return [] if whole is None else [clipped(whole, shape), *parts]
 
 
-def _parts(around: Sequence[For], loop: For, box: Region, apart: int | None) -> list[Expr]:
-    """The offsets in a contiguous box of the elements that an iteration of the innermost loop prefetches."""
+def _parts(around: Sequence[For], loop: For, box: Region, apart: int | None, first: int | None) -> list[Expr]:
+    """The offsets in a contiguous box of the elements that an iteration of the innermost loop prefetches; where but the
+    `first` iterations of the loop right inside the outer one do, these share it."""
     turn: Expr = const(0)
     count = 1
     for n in range(around.index(loop) + 1, len(around)):
         each = around[n]
         _require_iterations(each, LoopKind.UNROLL)
         extent = greatest(each.extent, around[:n])
+        if first is not None and n == around.index(loop) + 1:
+            extent = const(min(first, int(extent.value)) if isinstance(extent, Const) else first)
         if not isinstance(extent, Const):
             raise Obstacle(each, "its extent has no known bound", fix="split it by a number first")
         most = max(int(extent.value), 1)

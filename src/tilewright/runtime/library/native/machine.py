@@ -91,16 +91,27 @@ no:
 }
 """
 
-ARM = """
+AUXILIARY = """
 declare i64 @getauxval(i64)
 
 define internal i1 @has(ptr %need) {
+entry:
+  %least.at = getelementptr %need, ptr %need, i64 0, i32 5
+  %least = load i32, ptr %least.at
+  %is_bit = icmp eq i32 %least, 0
+  br i1 %is_bit, label %bit, label %length
+length:
+  %bytes = call i64 @vector_bytes()
+  %wanted = zext i32 %least to i64
+  %long = icmp uge i64 %bytes, %wanted
+  ret i1 %long
+bit:
   %number = load i32, ptr %need
   %which = zext i32 %number to i64
   %word = call i64 @getauxval(i64 %which)
   %bit.at = getelementptr %need, ptr %need, i64 0, i32 3
-  %bit = load i32, ptr %bit.at
-  %n = zext i32 %bit to i64
+  %place = load i32, ptr %bit.at
+  %n = zext i32 %place to i64
   %moved = lshr i64 %word, %n
   %set = trunc i64 %moved to i1
   ret i1 %set
