@@ -64,7 +64,7 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
     if size.columns < 2:
         return
     for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
-        yield replace(choice, terms=written_out(choice.tile, target) if size.rows else 1)
+        yield replace(choice, terms=written_out(choice.tile, target, size.parts) if size.rows else 1)
     dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.summed >= dot.depth:
         for choice in _of_dot(size.taken(dot), target):
@@ -235,10 +235,12 @@ def even_terms(terms: int, most: int) -> int:
     return -(-terms // -(-terms // max(most, 1)))
 
 
-def written_out(tile: RegisterTile, target: Target) -> int:
+def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
-    by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > contraction.free_places(target) or target.multiplies_by_lane:
+    by, or both parts of differences, or rows take all general registers, more terms at once would not stay in
+    registers."""
+    ahead = target.loaded_ahead or (parts > 1 and not target.operates_on_memory)
+    if tile.rows > contraction.free_places(target) or ahead:
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
