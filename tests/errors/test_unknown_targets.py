@@ -51,6 +51,22 @@ fix:  leave it out, or write for example aarch64 +aes"""
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("riscv64 -d", "every riscv64 machine has d, which calls of functions need"),
+        ("riscv64 +v -f", "every riscv64 machine has d and f, which calls of functions need"),
+        ("x86-64-v3 -sse2", "every x86_64 machine has sse2, which calls of functions need"),
+        ("aarch64 -fp-armv8", "every aarch64 machine has fp-armv8 and neon, which calls of functions need"),
+        ("aarch64 +sve256 +sve512", "vectors have one length, not those of sve256 and sve512"),
+    ],
+)
+def test_no_machine_is_so(text: str, why: str) -> None:
+    with pytest.raises(UserError) as fault:
+        Target.parse(text)
+    assert str(fault.value) == f"no machine is the target {text!r}\nwhy:  {why}\nfix:  leave the change out"
+
+
 def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     host = dataclasses.replace(current_host(), triple="loongarch64-unknown-linux-gnu")
     monkeypatch.setattr(target_module, "current_host", lambda: host)

@@ -34,7 +34,7 @@ pytestmark = linux
 RELATIVE = 1e-5
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 LIGHT = sorted(path.stem for path in FOLDER.glob("*.onnx"))
-SHORT = ("aarch64", "riscv64 +v")
+SHORT = ("aarch64 +sve256", "riscv64 +v")
 SMALL = "small MobileNetV3"
 LONG = ("MobileNetV3-L", *LIGHT)
 

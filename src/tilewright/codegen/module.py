@@ -254,6 +254,7 @@ def _entry(function: Function, body: Statements) -> str:
 def _footer(target: Target) -> str:
     width = target.vector_bits
     attributes = f'noinline nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+    attributes += f" {target.length_attribute}"
     return "\n".join(
         [
             f"attributes #0 = {{ {attributes} }}",

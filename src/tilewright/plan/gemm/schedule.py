@@ -72,12 +72,7 @@ class Contractions(Template[Product, Choice]):
         return facts.begin_inlined()
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
-        return apply_choice(s, shape.found, choice)
-
-
-def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
-    """The steps that a choice stands for."""
-    return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
+        return (_whole_sums if choice.block_terms is None else _sums_in_blocks)(s, shape.found, choice)
 
 
 def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
@@ -94,6 +89,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
+    filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
+    if choice.first_packs and found.vector.minus is not None:
+        filled = packing.pack_difference(s, found, packed, choice.panel_columns)
     nest = tile_loops(s, found, choice)
     tiling.hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and tiling.is_bounded(s, dot, nest.together):
@@ -101,11 +99,11 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     vectors, copied = {dot: nest.vectors}, None
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
-    elif packed and not (found.vector.is_constant or choice.rows_stay):
-        s.compute_at(packed[0], nest.panels)
-        packing.keep_near(s, packed[0])
+    elif filled is not None:
+        s.compute_at(filled, nest.panels)
+        packing.keep_near(s, filled)
         if not choice.first_packs:
-            s.vectorize(s.get_loops(packed[0])[-1])
+            s.vectorize(s.get_loops(filled)[-1])
     vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)
     tails = _without_dead_vectors(s, found, choice, nest, vectors, copied)
@@ -117,8 +115,8 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         _prefetch_constants(s, found, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, choice, nest, tails)
-    if choice.first_packs and nest.row is not None:
-        packing.pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
+    if choice.first_packs and nest.row is not None and filled is not None:
+        packing.pack_in_first_tile(s, filled, dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
 
 

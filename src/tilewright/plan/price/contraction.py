@@ -35,9 +35,6 @@ MARGIN = 1.03
 """A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways
 that are nearly alike rank right to about this, whatever the machine, and a program as written is no surprise."""
 
-LOADED_AHEAD = 3
-"""Elements beside the one in use that LLVM loads ahead where an instruction multiplies by one lane of a register."""
-
 
 def pays(plain: float, rewritten: float) -> bool:
     """Whether a rewrite of so many seconds is clearly better than the `plain` way."""
@@ -69,12 +66,11 @@ def free_places(target: Target) -> int:
     return target.addresses // 2
 
 
-def tile_registers(target: Target) -> int:
+def tile_registers(target: Target, parts: int = 1) -> int:
     """The vector registers that a tile may hold: all, less those for products that are no part of a sum yet, and for
-    elements loaded ahead."""
-    if target.multiplies_by_lane:
-        return target.vector_registers - LOADED_AHEAD
-    return target.vector_registers - (0 if target.has_fma else 1)
+    elements loaded ahead, or for both parts of a difference where nothing is operated on in memory."""
+    ahead = max(target.loaded_ahead, parts if parts > 1 and not target.operates_on_memory else 0)
+    return target.vector_registers - ahead - (0 if target.has_fma else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +84,8 @@ class Sums:
     first          the level that the first of these tiles reads it from; 0 where that is the same
     elements       the level that the elements of the rows are read from
     parts          tensors that a vector is the difference of: 1 or 2
+    packs          the same of the first of these tiles, which stores the differences for the others; 0 where it stores
+                   none
     stride         elements of memory from one lane of a vector to the next
     aligned        whether vectors begin at multiples of their size
     scattered      whether the vectors of a term lie a page or more behind those of the term before, where nothing is
@@ -110,6 +108,7 @@ class Sums:
     first: int = 0
     elements: int = 2
     parts: int = 1
+    packs: int = 0
     stride: int = 1
     aligned: bool = True
     scattered: bool = False
@@ -139,7 +138,7 @@ def tiles(
     and vectors, where these are not 0; in half of the registers, where vectors are put together from `spread` ones."""
     core, lanes = target.core, sums.lanes(target)
     widest = min(max(round(core.fma_latency / core.fma_cycles), 1), -(-max(sums.columns, 1) // lanes))
-    registers = tile_registers(target) if sums.dot is None else sums.dot.registers(target)
+    registers = tile_registers(target, sums.parts) if sums.dot is None else sums.dot.registers(target)
     highest, most = tallest(target), registers // (2 if spread else 1)
     return [
         RegisterTile(rows, vectors, lanes)
@@ -171,6 +170,9 @@ def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     found = -(-sums.rows // tile.rows) * _pass(sums, tile, target)
     if sums.first:
         found += added_cycles(sums, tile, target, panel=sums.first)
+    if sums.packs:
+        found += added_cycles(sums, tile, target, parts=sums.packs)
+        found += target.core.unhidden * sums.columns * sums.steps / tile.lanes * target.core.store_cycles
     return sums.batch * found
 
 
@@ -275,7 +277,7 @@ class Dot:
         """Those that a tile may hold: less one for products that an instruction adds by a further step, and one for
         elements where nothing is operated on in memory."""
         own = len(INSTRUCTIONS[self.instruction].products) > 1 if self.instruction else False
-        return tile_registers(target) - own - target.multiplies_by_lane
+        return tile_registers(target) - own - (not target.operates_on_memory)
 
     def converted(self, target: Target) -> tuple[float, float]:
         """Cycles in which the instruction widens each vector, and each element, in registers."""
