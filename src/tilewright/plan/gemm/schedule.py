@@ -94,6 +94,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
+    choice, parts = choice.of_parts()
     nest = tile_loops(s, found, choice)
     tiling.hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and tiling.is_bounded(s, dot, nest.together):
@@ -117,6 +118,12 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         _prefetch_constants(s, found, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, choice, nest, tails)
+    for tiles in (
+        [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)] if parts > 1 else []
+    ):
+        _, some, _ = s.split(tiles, parts, tail="peel")
+        s.unroll(some)
+        s.jam(some, front=True)
     if choice.first_packs and nest.row is not None:
         packing.pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
