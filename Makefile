@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-machine bench-pools bench-dynamic bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -104,6 +104,10 @@ bench-memory: $(PEER)
 # From the start of a process to the first result: make bench-start ARGS="--only 'BERT|ResNet'"
 bench-start: $(PEER)
 	$(BIN)/python -m benchmarks.start $(ARGS)
+
+# Minutes. Libraries: made, loaded, called from C: make bench-library ARGS='--only BERT --models build/networks'
+bench-library: $(PEER)
+	$(BIN)/python -m benchmarks.library_start $(ARGS)
 
 # Seconds. How long measuring this machine takes, and how far its figures differ: make bench-machine ARGS='--rounds 10'
 bench-machine: $(PEER)

@@ -217,6 +217,13 @@ def _two_nests(draw: Draw, f: Function) -> list[Any]:
     return list(pick(draw, pairs)) if pairs else _nest(draw, f)
 
 
+def _read_by_a_block(draw: Draw, f: Function) -> list[Any]:
+    """A block and buffers, of those that it loads if there are any."""
+    block = pick(draw, _blocks(f))
+    read = sorted({load.buffer.name for load in loads(block)}) or [b.name for b in _buffers(f)]
+    return [block.name, draw(st.lists(st.sampled_from(read), min_size=1, max_size=2))]
+
+
 def _pieces(draw: Draw, f: Function) -> list[Any]:
     """Each nest a piece that stays as it is."""
     parts = [[b.name for b in blocks(s)] for s in nests(f) if not isinstance(s, Alloc)]
@@ -242,6 +249,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "merge_loops": _two_nests,
     "sum_in_parts": _summed,
     "schedule_pieces": _pieces,
+    "bind_expression": _read_by_a_block,
     "get_loop": lambda draw, f: [_loop(draw, f).name],
     "get_block": lambda draw, f: [pick(draw, _blocks(f)).name],
     **dict.fromkeys(

@@ -33,6 +33,7 @@ from libraries import (
 )
 from tilewright.codegen.elf import read_object
 from tilewright.codegen.library.dynamic import hash_of
+from tilewright.graph.parse import parse_module
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
 from tilewright.runtime.library.weights import Stamp, Weights, stamp_of
@@ -265,6 +266,46 @@ def test_workers_end_with_the_library(tmp_path: Path) -> None:
     tw.compile(tw.parse(graph)).save_library(tmp_path / "libmodel.so", header=tmp_path / "model.h")
     program = compile_c(PROGRAMS / "unload.c", tmp_path, options=("-std=gnu99", "-Wall", "-Wextra", "-Werror"))
     assert run_program(program, str(tmp_path / "libmodel.so")) == "threads at most 2\n"
+
+
+LARGE_PAGES = """
+import sys
+import numpy as np
+from tilewright.runtime.library import load
+
+def asked():
+    mappings = open("/proc/self/smaps").read().split("VmFlags:")
+    return sum("hg" in flags.split("\\n")[0].split() for flags in mappings[1:])
+
+library, x = load(sys.argv[1]), np.load(sys.argv[2])
+before = asked()
+few = library(x[:100])[0]
+between = asked()
+np.save(sys.argv[3], library(x)[0])
+print(np.isfinite(few).all(), between - before, asked() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="there are no large pages")
+def test_large_arenas_ask_for_large_pages(tmp_path: Path) -> None:
+    """An arena of 400 kB does not; the one of 4 MB that the second call grows does."""
+    graph = """
+graph main[n](x: f32[n, 4]) -> y:
+  a: f32[4, 1000] = constant(name=@a)
+  b: f32[1000, 2] = constant(name=@b)
+  t: f32[n, 1000] = contract(x, a, spec="ij,jk->ik")
+  y: f32[n, 2] = contract(t, b, spec="ij,jk->ik")
+"""
+    rng = np.random.default_rng(0)
+    given = {"a": rng.random((4, 1000), np.float32), "b": rng.random((1000, 2), np.float32)}
+    exe = tw.compile(parse_module(graph, given))
+    exe.save_library(tmp_path / "x.so")
+    x = rng.random((1000, 4), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    command = [sys.executable, "-c", LARGE_PAGES, *(str(tmp_path / name) for name in ("x.so", "x.npy", "y.npy"))]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "True 0 1\n", ran.stdout + ran.stderr
+    assert same_bits([np.load(tmp_path / "y.npy")], exe(x))
 
 
 @needs_cc

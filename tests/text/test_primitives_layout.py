@@ -74,6 +74,14 @@ func image[h, w](x: f32[3, h, w], y: f32[3, h, w]):
       y[vc, vi, vj] = t[vc, vi, vj] * 2
 """
 
+DIFFERENCE = """
+func difference[m](x: f32[m, 5], a: f32[5, 9], b: f32[1, 9], y: f32[m, 9]):
+  for i in 0..m, j in 0..9, k in 0..5:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0
+      y[vi, vj] += x[vi, vk] * (a[vk, vj] - b[0, vj])
+"""
+
 LAYOUT = Primitives("layout", sizes=(0, 1, 6, 13), message_files=one_file)
 case, wrong = LAYOUT.case, LAYOUT.wrong
 
@@ -87,6 +95,24 @@ def cache_read_parameter(s: tw.Schedule) -> None:
 @case("cache-read-after-its-writer", CHAIN)
 def cache_read_after_its_writer(s: tw.Schedule) -> None:
     s.cache_read("y", "t")
+
+
+@case("bind-expression", DIFFERENCE)
+def bind_expression(s: tw.Schedule) -> None:
+    """One subtraction for each element of both tables, not for each row that is multiplied."""
+    assert s.bind_expression("dot", ["a", "b"]) == "dot.part"
+
+
+@case("bind-expression-in-panels", DIFFERENCE.replace("[m]", "").replace("[m,", "[10,").replace("0..m", "0..10"))
+def bind_expression_in_panels(s: tw.Schedule) -> None:
+    """The first tile of rows computes what all of them read, term by term."""
+    s.bind_expression("dot", ["b"])
+    s.bind_expression("dot", ["a", "dot.part"])
+    s.transform_layout("dot.part2", "j, k -> j // 4, k, j % 4", pad=0.0)
+    io, ii = s.split("i", 4, tail="mask")
+    s.reorder(io, "k", ii, "j")
+    s.partition(io, 1)
+    s.compute_at("dot.part2", s.get_loops("dot")[1])
 
 
 @case("layout-panels", CHAIN)
@@ -248,6 +274,32 @@ def a_buffer_that_is_not_read(s: tw.Schedule) -> object:
 @wrong(MATMUL)
 def a_buffer_that_is_not_there(s: tw.Schedule) -> object:
     return s.cache_read("dot", "z")
+
+
+@wrong(MATMUL)
+def an_expression_of_what_is_not_read(s: tw.Schedule) -> object:
+    return s.bind_expression("dot", ["y"])
+
+
+@wrong(MATMUL)
+def an_expression_that_changes(s: tw.Schedule) -> object:
+    return s.bind_expression("dot", ["w", "h"])
+
+
+@wrong(DIFFERENCE)
+def an_expression_in_split_loops(s: tw.Schedule) -> object:
+    s.split("j", 4, tail="mask")
+    return s.bind_expression("dot", ["a", "b"])
+
+
+@wrong(DIFFERENCE.replace("0..9, k", "0..9, k in 0..1, l").replace("vk = k", "vk = k + l"))
+def an_expression_of_two_loops(s: tw.Schedule) -> object:
+    return s.bind_expression("dot", ["a", "b"])
+
+
+@wrong(CHAIN)
+def an_expression_of_no_buffers(s: tw.Schedule) -> object:
+    return s.bind_expression("y", [])
 
 
 @wrong(MATMUL)

@@ -157,6 +157,7 @@ class Schedule:
     prefetch = _method(prefetching.prefetch)
     cache_read = _method(copies.cache_read)
     cache_write = _method(copies.cache_write)
+    bind_expression = _method(copies.bind_expression)
     stage = _method(copies.stage)
     decompose_reduction = _method(reductions.decompose_reduction)
     decompose_reductions = _method(reductions.decompose_reductions)

@@ -34,9 +34,9 @@ class Choice:
     which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, the first `prefetch_tiles`
     share that; and a tile is several of `part_rows`, jammed, of which those left over run by themselves. `terms` of the
     innermost loop are written out, or a divisor of so many, the kernel of a window among them. Panels that a call packs
-    are packed before their tiles, or (`first_packs`) by the first of these as it reads them. With a `dot`, products are
-    added up by an instruction, or of wider copies: the vector operand is packed for it, and so are the elements of rows
-    (`pack_broadcast`) where they do not lie ready."""
+    are packed before their tiles, or (`first_packs`) by the first of these as it reads them; so are differences of two
+    constants, or each tile takes them. With a `dot`, products are added up by an instruction, or of wider copies: the
+    vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do not lie ready."""
 
     tile: RegisterTile
     block_tiles: int
@@ -163,10 +163,13 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         even = near is None or size.panels(tile) % near == 0
         parts = least_part(size, tile, target) if size.any_rows and size.dot is None else None
         plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
-        yield plain
+        found = [plain]
         if ahead and even:
             tiles = tiles_ahead(size, tile, target) if size.any_rows else None
-            yield replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles)
+            found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
+        yield from found
+        if size.parts > 1 and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
+            yield from (replace(each, first_packs=True) for each in found)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
         terms = even_terms(size.terms, int(room_in(target.cache(2).bytes)) // panel)

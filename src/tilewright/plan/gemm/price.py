@@ -111,7 +111,8 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         target,
         panel=level,
         elements=again,
-        parts=size.parts,
+        parts=1 if choice.first_packs else size.parts,
+        packs=size.parts if choice.first_packs and vector.constant else 0,
         stride=1 if choice.pack_vector else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
         scattered=not choice.pack_vector and is_scattered(size, target),
@@ -147,7 +148,8 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     if not (choice.prefetch and size.vector.constant):
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
-        return added_cycles(sums, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
+        read = replace(sums, parts=sums.packs or sums.parts)
+        return added_cycles(read, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
     work = (1 - target.core.unhidden) * cycles(sums, choice.tile, target)
     found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead

@@ -88,6 +88,8 @@ class Sums:
     first          the level that the first of these tiles reads it from; 0 where that is the same
     elements       the level that the elements of the rows are read from
     parts          tensors that a vector is the difference of: 1 or 2
+    packs          the same of the first of these tiles, which stores the differences for the others; 0 where it stores
+                   none
     stride         elements of memory from one lane of a vector to the next
     aligned        whether vectors begin at multiples of their size
     scattered      whether the vectors of a term lie a page or more behind those of the term before, where nothing is
@@ -110,6 +112,7 @@ class Sums:
     first: int = 0
     elements: int = 2
     parts: int = 1
+    packs: int = 0
     stride: int = 1
     aligned: bool = True
     scattered: bool = False
@@ -171,6 +174,9 @@ def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     found = -(-sums.rows // tile.rows) * _pass(sums, tile, target)
     if sums.first:
         found += added_cycles(sums, tile, target, panel=sums.first)
+    if sums.packs:
+        found += added_cycles(sums, tile, target, parts=sums.packs)
+        found += target.core.unhidden * sums.columns * sums.steps / tile.lanes * target.core.store_cycles
     return sums.batch * found
 
 

@@ -8,6 +8,8 @@ not gain: they are bound by reading the constant, and its stored sums are more b
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.expr.dtypes import f32
 from tilewright.ops.strassen import (
     DERIVED,
@@ -39,8 +41,9 @@ def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
     two kernels if some factors are differences."""
     rows, terms, columns = (-(-extent // 2) for extent in (sums.rows, sums.terms, sums.columns))
     whole = Sums(rows, columns, terms, sums.batch * STORED)
-    differences = Sums(rows, columns, terms, sums.batch * DERIVED, parts=1 if stored else 2)
-    products = least_seconds(whole, target) + least_seconds(differences, target)
+    derived = Sums(rows, columns, terms, sums.batch * DERIVED)
+    differences = [derived] if stored else [replace(derived, parts=2), replace(derived, packs=2)]
+    products = least_seconds(whole, target) + min(least_seconds(d, target) for d in differences)
     level, read = (len(target.caches), PRODUCTS) if stored else (memory(target), STORED + 2 * DERIVED)
     pairs = sums.batch * rows
     around = transform_seconds(Halves(pairs, terms), Halves(pairs, columns), target) + target.core.kernel_seconds

@@ -9,7 +9,7 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Buffer, Store
-from tilewright.plan.facts.contraction import Contraction, Operand
+from tilewright.plan.facts.contraction import Contraction, Operand, contraction_of
 from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile.loops import copied_by
 from tilewright.schedule.find import find_block, find_buffer, writers_of
@@ -59,6 +59,14 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
         lane = s.get_loops(filled)[-1]
         s.vectorize(lane) if width % 4 == 0 else s.unroll(lane)
     return filled
+
+
+def pack_difference(s: Schedule, found: Contraction, packed: Sequence[str], width: int) -> str:
+    """The difference of two constants that are `packed`, in panels of its own. Returns the block that fills them."""
+    s.bind_expression(found.block.name, packed)
+    bound = contraction_of(s.func, find_block(s.func, found.block.name))
+    assert bound is not None
+    return pack(s, bound, bound.vector, bound.columns, width)
 
 
 def copy_vectors(s: Schedule, copy: str, depth: int, lanes: int) -> Var:

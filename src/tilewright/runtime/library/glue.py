@@ -28,6 +28,7 @@ from tilewright.runtime.library.weights import Stamp
 from tilewright.runtime.memory import UNCOUNTABLE
 from tilewright.runtime.program import Program
 from tilewright.runtime.subnormals import FLUSH
+from tilewright.store.blocks import LARGE_PAGE
 from tilewright.target import Target
 
 WEIGHTS = "tilewright_weights"
@@ -48,8 +49,8 @@ _WEIGHTS_FUNCTIONS = ("load_weights", "share_weights")
 _BASE = {"x86_64": "x86-64", "aarch64": "aarch64", "riscv64": "riscv64"}
 """The least machine of each architecture: what asks whether a program runs must run anywhere."""
 
-_LINUX = {"PAGE_BYTES": 30, "ONLINE": 84, "PAGES": 85, "PRIVATE_MEMORY": 0x22, "WIPE_ON_FORK": 18}
-"""Linux's numbers: names of `sysconf`, flags of `mmap`, an advice of `madvise`."""
+_LINUX = {"PAGE_BYTES": 30, "ONLINE": 84, "PAGES": 85, "PRIVATE_MEMORY": 0x22, "WIPE_ON_FORK": 18, "LARGE_PAGES": 14}
+"""Linux's numbers: names of `sysconf`, flags of `mmap`, advices of `madvise`."""
 
 _READ_ONLY = 0o2000000
 """Flags of `open`: for reading, and closed by `exec`."""
@@ -227,7 +228,12 @@ class _Text:
         values |= {"OTHERS": layout.others, "OTHERS_AT": layout.field("others"), "MAP": layout.map}
         values |= {"MAP_OWN": layout.map_own, "CONSTANTS_AT": layout.constants, "ROOMS_AT": layout.rooms}
         values |= {"NO_ROOMS": "false" if any(p.rooms for p in self._parts.programs) else "true"}
-        values |= {"UNCOUNTABLE": UNCOUNTABLE, "PROGRAMS": len(self._parts.programs), **_LINUX}
+        values |= {
+            "LARGE_PAGE": LARGE_PAGE,
+            "UNCOUNTABLE": UNCOUNTABLE,
+            "PROGRAMS": len(self._parts.programs),
+            **_LINUX,
+        }
         return values | {"CPUID": CPUID_NAME, "XGETBV": XGETBV_NAME}
 
     def _weights_values(self) -> dict[str, object]:

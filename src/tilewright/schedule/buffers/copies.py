@@ -13,7 +13,7 @@ from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, resolved
 from tilewright.analysis.memory import Memory, defined_in, prefetches_of
 from tilewright.analysis.regions import whole
-from tilewright.core.walk import preorder
+from tilewright.core.walk import preorder, substitute
 from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
@@ -21,9 +21,10 @@ from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule import facts
-from tilewright.schedule.find import find_loop, nests, primitive
-from tilewright.schedule.nests import copy_nest
+from tilewright.schedule.find import find_buffer, find_loop, nests, primitive
+from tilewright.schedule.nests import box_nest, copy_nest
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_name
+from tilewright.types.scopes import Scope
 
 
 @primitive("cannot cache {buffer} for block {block}")
@@ -56,6 +57,51 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
 def _top_level(function: Function, block: Block) -> Stmt:
     """The top-level statement that holds a block."""
     return next(s for s in nests(function) if block in edit.statements(s))
+
+
+@primitive("cannot bind an expression of block {block}")
+def bind_expression(function: Function, block: Block, buffers: Sequence[str], *, scope: str = "arena") -> Step:
+    """The smallest expression of a block with all its loads of these buffers is computed into a local buffer, with a
+    dimension for each axis that it depends on, by a nest of loops right before the top-level statement that holds the
+    block, which reads it there. Returns the name of the block that computes it, the buffer's, too: BLOCK.part.
+
+    for i, j, k: block dot(vi = i, vj = j, reduce vk = k): y[vi, vj] += x[vi, vk] * (a[vk, vj] - b[vk, vj])
+              =>      alloc dot.part: f32[m, n] in arena
+                      for j2, k2: block dot.part(vj2 = j2, vk2 = k2): dot.part[vj2, vk2] = a[vk2, vj2] - b[vk2, vj2]
+                      for i, j, k: block dot(vi = i, vj = j, reduce vk = k): y[vi, vj] += x[vi, vk] * dot.part[vj, vk]
+
+    Legal where the block is one store at all points of loops from 0, and nothing there writes what is read.
+    """
+    wanted, place, body = {find_buffer(function, name) for name in buffers}, _top_level(function, block), block.body
+    asked, path = {load for load in edit.loads(body) if load.buffer in wanted}, edit.path_to(place, block)[:-1]
+    loops = {loop.var: loop for loop in path if isinstance(loop, For) and loop.begin is const(0)}
+    if not (asked and isinstance(body, Store) and block.where is None and len(loops) == len(path)):
+        why = "it is not one store at all points of loops from 0" if asked else "it loads none of these buffers"
+        raise Obstacle(block, why, "bind what a block loads before its loops are split")
+    *_, value = (e for e in preorder(body.value) if isinstance(e, Expr) and asked <= set(edit.loads_of(e)))
+    memory, read = Memory(function.body), {load.buffer for load in edit.loads_of(value)}
+    for s, _ in memory.changes(edit.statements(place), {memory.of(buffer) for buffer in read}):
+        raise Obstacle(s, f"it may write what {block.name} reads: what is computed before would be out of date")
+    axes = {a.var: a.binding for a in block.axes if mentions(value, {a.var})}
+    ends = [loops[v].end if isinstance(v, Var) and v in loops else None for v in axes.values()]
+    shape = tuple(simplify(maximum(end, const(0))) for end in ends if end is not None)
+    sizes = set(function.symbols)
+    if len(shape) < len(axes) or any(variables_of(e) - sizes or edit.loads_of(e) for e in shape):
+        raise Obstacle(block, f"the axes that {value} depends on are no loops of known lengths")
+    name = unique_name(function, f"{block.name}.part")
+    local = facts.placed(Buffer(name, value.dtype, shape, Scope.ARENA), scope, block)
+    names = fresh_loops(function, [str(v) for v in axes.values()])
+    every = Elements(whole(shape), True)
+    made = box_nest(
+        name,
+        names,
+        every,
+        lambda at: Store(local, at, substitute(value, dict(zip(axes, at, strict=True)))),
+        singles=True,
+    )
+    reading = edit.replace(place, block, edit.substitute_expressions(block, {value: Load(local, tuple(axes))}))
+    evidence = f"nothing in the statement that holds {block.name} writes what {name} reads"
+    return rewritten(function, place, seq(Alloc(local), made, reading), name, evidence)
 
 
 @primitive("cannot cache what block {block} writes")

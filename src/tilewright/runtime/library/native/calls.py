@@ -124,6 +124,8 @@ end:
 """
 
 ENTER = """
+declare i32 @madvise(ptr, i64, i32)
+
 define internal i32 @enter(ptr %c) {
 entry:
   %record = getelementptr i8, ptr %c, i64 $RECORD_AT$
@@ -133,7 +135,7 @@ entry:
   call void @awake()
   br label %again
 again:
-  %shrunk = phi i1 [ false, %entry ], [ %shrunk, %larger ], [ %shrunk, %grown ], [ true, %shrink ]
+  %shrunk = phi i1 [ false, %entry ], [ %shrunk, %larger ], [ %shrunk, %grown ], [ %shrunk, %spread ], [ true, %shrink ]
   %status = call i64 @start(i64 %which, ptr %record)
   %done = icmp eq i64 %status, 0
   br i1 %done, label %end, label %not_done
@@ -186,12 +188,19 @@ consider:
 grow:
   call void @let_go(ptr %c)
   %arena_at = getelementptr i8, ptr %c, i64 $ARENA$
-  %refused = call i32 @posix_memalign(ptr %arena_at, i64 64, i64 %needed)
+  %is_large = icmp uge i64 %needed, $LARGE_PAGE$
+  %alignment = select i1 %is_large, i64 $LARGE_PAGE$, i64 64
+  %refused = call i32 @posix_memalign(ptr %arena_at, i64 %alignment, i64 %needed)
   %got = icmp eq i32 %refused, 0
   br i1 %got, label %grown, label %none
 grown:
   %room_at = getelementptr i8, ptr %c, i64 $ARENA_BYTES$
   store i64 %needed, ptr %room_at
+  br i1 %is_large, label %spread, label %again
+spread:
+  %memory = load ptr, ptr %arena_at
+  %pages = and i64 %needed, -$LARGE_PAGE$
+  %advised = call i32 @madvise(ptr %memory, i64 %pages, i32 $LARGE_PAGES$)
   br label %again
 none:
   store ptr null, ptr %arena_at

@@ -6,7 +6,6 @@ LIFE = """
 @page = internal global ptr null
 @owner = internal global i64 0
 declare i32 @getpid()
-declare i32 @madvise(ptr, i64, i32)
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare i32 @munmap(ptr, i64)
 declare i32 @sched_getaffinity(i32, i64, ptr)
