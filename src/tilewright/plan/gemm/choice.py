@@ -31,12 +31,13 @@ class Choice:
     reads `streams` panels at once.
 
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
-    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, the first `prefetch_tiles`
-    share that; and a tile is several of `part_rows`, jammed, of which those left over run by themselves. `terms` of the
-    innermost loop are written out, or a divisor of so many, the kernel of a window among them. Panels that a call packs
-    are packed before their tiles, or (`first_packs`) by the first of these as it reads them; so are differences of two
-    constants, or each tile takes them. With a `dot`, products are added up by an instruction, or of wider copies: the
-    vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do not lie ready."""
+    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, a tile is several of
+    `part_rows`, jammed, of which those left over run by themselves; the first `prefetch_tiles` of these prefetch.
+    `terms` of the innermost loop are written out, or a divisor of so many, the kernel of a window among them. Panels
+    that a call packs are packed before their tiles, or (`first_packs`) by the first of these as it reads them; so are
+    differences of two constants, or each tile takes them. With a `dot`, products are added up by an instruction, or of
+    wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
+    not lie ready."""
 
     tile: RegisterTile
     block_tiles: int
@@ -63,11 +64,9 @@ class Choice:
         """The tile of rows that are left over."""
         return replace(self.tile, rows=self.part_rows or self.tile.rows)
 
-    def of_parts(self) -> tuple[Choice, int]:
-        """The choice in tiles of `part_rows`, and how many of these are jammed."""
-        parts, ahead = self.tile.rows // self.part.rows, self.prefetch_tiles
-        tiles = None if ahead is None else ahead * parts
-        return replace(self, tile=self.part, block_tiles=self.block_tiles * parts, prefetch_tiles=tiles), parts
+    def of_parts(self) -> Choice:
+        """The choice in tiles of `part_rows`."""
+        return replace(self, tile=self.part, block_tiles=self.block_tiles * (self.tile.rows // self.part.rows))
 
 
 def choices(size: Size, target: Target) -> Iterator[Choice]:
@@ -161,11 +160,11 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
-        parts = least_part(size, tile, target) if size.any_rows and size.dot is None else None
+        parts = None if not size.any_rows else least_part(size, tile, target) if size.dot is None else tile.rows
         plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
         found = [plain]
         if ahead and even:
-            tiles = tiles_ahead(size, tile, target) if size.any_rows else None
+            tiles = None if parts is None else tiles_ahead(size, plain.part, target)
             found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
         yield from found
         if size.parts > 1 and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:

@@ -94,7 +94,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
-    choice, parts = choice.of_parts()
+    parts, choice = choice.tile.rows // choice.part.rows, choice.of_parts()
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
