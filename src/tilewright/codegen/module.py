@@ -190,9 +190,9 @@ def _call_in(forks: bool, control: Control | None) -> str:
         f"  %team = alloca {TEAM}, align 64",
         f"  store {TEAM} zeroinitializer, ptr %team, align 8",
         "  store i64 %threads, ptr %team, align 8",
-        "  %asked = getelementptr i64, ptr %team, i64 3",
+        f"  %asked = getelementptr {TEAM}, ptr %team, i64 0, i32 3",
         "  store ptr %profile, ptr %asked, align 8",
-        "  %threads_of = getelementptr i64, ptr %team, i64 4",
+        f"  %threads_of = getelementptr {TEAM}, ptr %team, i64 0, i32 4",
         "  store ptr %others, ptr %threads_of, align 8",
         *_flush(control),
         f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
