@@ -156,7 +156,9 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
             tiles = tiles_ahead(size, tile, target) if size.any_rows else None
             found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
         yield from found
-        if size.parts > 1 and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
+        held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in
+        spare = size.parts > 1 and held <= contraction.tile_registers(target)
+        if spare and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
             yield from (replace(each, first_packs=True) for each in found)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
