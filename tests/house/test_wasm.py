@@ -11,6 +11,7 @@ from benchmarks.network_models.images import MOBILENET_V3_LARGE, mobilenet_v3_la
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from cli_models import invoke
 from libraries import digits
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.wasm.link import link_wasm
@@ -195,3 +196,14 @@ def test_damaged_objects_are_refused_or_harmless() -> None:
             link_wasm([bytes(damaged), second], ["main"], {}, ("note", b""))
         except InternalError:
             refused += 1
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_module(tmp_path: Path) -> None:
+    files = ["-o", str(tmp_path / "model.wasm"), "--header", str(tmp_path / "model.mjs")]
+    done = invoke("compile", "examples/digits/digits.onnx", "--target", "wasm", *files)
+    assert done.code == 0, done
+    digits(target="wasm").save_library(tmp_path / "again.wasm")
+    assert (tmp_path / "model.wasm").read_bytes() == (tmp_path / "again.wasm").read_bytes()
