@@ -133,7 +133,7 @@ def _unit(
     declarations |= set(control.declarations) if control is not None and entry is not None else set()
     others: set[str] = set()
     for function in functions:
-        body = Statements(faults, before)
+        body = Statements(faults, before, branches_for_extrema=target.architecture == "x86_64")
         if function.name == entry:
             body.sites = sites
             parts.append(_entry(function, body))
