@@ -135,7 +135,7 @@ def _unit(
     others: set[str] = set()
     looks = False
     for function in functions:
-        body = Statements(faults, before)
+        body = Statements(faults, before, branches_for_extrema=target.architecture == "x86_64")
         if function.name == entry:
             body.sites = sites
             parts.append(_entry(function, body))
@@ -193,9 +193,9 @@ def _call_in(forks: bool, control: Control | None) -> str:
         f"  %team = alloca {TEAM}, align 64",
         f"  store {TEAM} zeroinitializer, ptr %team, align 8",
         "  store i64 %threads, ptr %team, align 8",
-        "  %asked = getelementptr i64, ptr %team, i64 3",
+        f"  %asked = getelementptr {TEAM}, ptr %team, i64 0, i32 3",
         "  store ptr %profile, ptr %asked, align 8",
-        "  %threads_of = getelementptr i64, ptr %team, i64 4",
+        f"  %threads_of = getelementptr {TEAM}, ptr %team, i64 0, i32 4",
         "  store ptr %others, ptr %threads_of, align 8",
         *_flush(control),
         f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
@@ -257,6 +257,7 @@ def _entry(function: Function, body: Statements) -> str:
 def _footer(target: Target) -> str:
     width = target.vector_bits
     attributes = f'noinline nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+    attributes += f" {target.length_attribute}"
     return "\n".join(
         [
             f"attributes #0 = {{ {attributes} }}",
