@@ -50,7 +50,7 @@ libraries: $(TEST)
 
 # Hours. Networks as libraries for AArch64 and RISC-V, under QEMU: make foreign ARGS="-k 'squeezenet or MobileNet'"
 foreign: $(TEST)
-	$(BIN)/python -m pytest -n 1 --foreign tests/models/test_foreign_models.py $(ARGS)
+	$(BIN)/python -m pytest -n 1 --foreign tests/models/test_foreign_models.py tests/house/test_wasm.py $(ARGS)
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)

@@ -62,8 +62,8 @@ that passes fails the tests. They are, by the reason:
   of the step; where they do not, a loop of at most 256 steps whose number is known while the model is read is unrolled. So are
   loops of at most 8 steps, those in one another as long as that makes at most 64 copies. An output that is stacked by no step
   has the extents of a slice, as ONNX infers them: no slices of shape [3] are [0, 3] (ONNX Runtime makes that [0, 0] where the
-  body declares a name for the size, and [0] where it declares nothing). A loop that never ends cannot be interrupted from Python;
-  one whose outputs or states grow ends with a fault at `TILEWRIGHT_MEMORY_LIMIT`.
+  body declares a name for the size, and [0] where it declares nothing). Ctrl-C ends a loop in
+  Python's main thread; one whose outputs or states grow ends with a fault at `TILEWRIGHT_MEMORY_LIMIT`.
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
 - A product of f32 or f64 and the sum that adds it up may be rounded once, by a fused multiply-add. Such a product does not become an
   infinity before it is added: -inf + 1.5·3.4·10³⁸ is -inf, where the operators one by one give inf - inf, which is NaN.

@@ -13,7 +13,7 @@ from tilewright.target import target as target_module
 from tilewright.target.features import known_features
 from tilewright.target.host import current_host
 
-NAMES = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, riscv64"
+NAMES = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, riscv64, wasm"
 
 
 @pytest.mark.parametrize("text", ["", "znver5", "x86-64-v5", "x86-64k", "x86", "+avx2", "native2"])
@@ -81,7 +81,7 @@ def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> Non
         == """\
 there is no machine model for loongarch64
 at:   loongarch64-unknown-linux-gnu
-why:  the models are for x86_64, aarch64 and riscv64
+why:  the models are for x86_64, aarch64, riscv64 and wasm32
 fix:  compile for another machine by naming its target, such as x86-64-v3"""
     )
 

@@ -37,7 +37,8 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 LONG = settings.get_current_profile_name() == "long"
-TARGETS = tuple(t for t in ("native", "x86-64-v3", "x86-64-v4", "aarch64") if Target.parse(t).has_fma)
+FOREIGN = ("aarch64", "aarch64 +sve256", "aarch64 +sve512", "riscv64 +v", "riscv64 +zvl256b")
+TARGETS = tuple(t for t in ("native", "x86-64-v3", "x86-64-v4", *FOREIGN) if Target.parse(t).has_fma)
 MATMUL, SIDE_BY_SIDE = "ik,kj->ij", "xct,xco->xto"
 
 
@@ -120,7 +121,14 @@ def written_out(function: Function) -> list[int]:
     return found
 
 
-SOME = {"x86-64-v3": ("square", "3x3"), "aarch64": ("square", "odd variable", "any rows", "3x3", "f64")}
+SOME = {
+    "x86-64-v3": ("square", "3x3"),
+    "aarch64": ("square", "odd variable", "any rows", "3x3", "f64"),
+    "aarch64 +sve256": ("square", "any rows", "3x3"),
+    "aarch64 +sve512": ("odd variable", "f64"),
+    "riscv64 +v": ("square", "any rows", "3x3"),
+    "riscv64 +zvl256b": ("odd variable", "f64"),
+}
 """The cases for targets whose machine model is much like another one's: all others run all of them."""
 
 
@@ -255,7 +263,10 @@ def test_no_tile_that_may_be_chosen_spills(target: str, dtype: str, rows: str | 
         assert loop.on_stack == [], loop
 
 
-@pytest.mark.parametrize(("target", "rows", "vectors"), [("x86-64-v3", 8, 2), ("x86-64-v4", 10, 4), ("aarch64", 12, 3)])
+@pytest.mark.parametrize(
+    ("target", "rows", "vectors"),
+    [("x86-64-v3", 8, 2), ("x86-64-v4", 10, 4), ("aarch64", 12, 3), ("aarch64 +sve256", 9, 3), ("riscv64 +v", 11, 3)],
+)
 def test_a_tile_that_does_not_fit_is_seen_to_spill(target: str, rows: int, vectors: int) -> None:
     machine = Target.parse(target)
     tile = RegisterTile(rows, vectors, machine.vector_bits // 32)
@@ -293,6 +304,14 @@ frame:
         ("ldp	q0, q1, [sp]", True),
         ("ldr	q0, [sp, x8]", False),
         ("ldr	q0, [x8], #16", False),
+        ("str	z0, [sp, #1, mul vl]", True),
+        ("ldr	z0, [x8, #1, mul vl]", False),
+        ("ld1rw	{ z4.s }, p0/z, [x1]", False),
+        ("flw	fa5, 12(sp)", True),
+        ("vs1r.v	v8, (a0)", True),
+        ("vl1r.v	v8, (a0)", True),
+        ("vle32.v	v8, (a0)", False),
+        ("flw	fa5, 12(a0)", False),
     ],
 )
 def test_what_lies_on_the_stack_is_told_from_what_is_indexed(line: str, spilled: bool) -> None:

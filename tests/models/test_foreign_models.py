@@ -57,6 +57,8 @@ def with_random_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     used = {name for node in model.graph.node for name in node.input}
     for unused in [t for t in model.graph.initializer if t.name not in used]:
         model.graph.initializer.remove(unused)
+        for entry in [i for i in model.graph.input if i.name == unused.name]:
+            model.graph.input.remove(entry)
     return model
 
 

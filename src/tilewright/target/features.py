@@ -111,7 +111,13 @@ _RISCV_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
     "zvl512b": ("zvl256b",),
     "zvl1024b": ("zvl512b",),
 }
-_IMPLIES: Final = {"x86_64": _X86_IMPLIES, "aarch64": _ARM_IMPLIES, "riscv64": _RISCV_IMPLIES}
+_WASM_IMPLIES: Final[dict[str, tuple[str, ...]]] = {"simd128": ()}
+_IMPLIES: Final = {
+    "x86_64": _X86_IMPLIES,
+    "aarch64": _ARM_IMPLIES,
+    "riscv64": _RISCV_IMPLIES,
+    "wasm32": _WASM_IMPLIES,
+}
 
 _V1: Final = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse2")
 _V2: Final = (*_V1, "cx16", "crc32", "popcnt", "sahf", "sse4.2")
@@ -173,6 +179,7 @@ BASE: Final[dict[str, frozenset[str]]] = {
     "x86_64": LEVELS["x86-64"],
     "aarch64": close("aarch64", ("neon",)),
     "riscv64": RV64GC,
+    "wasm32": frozenset(("simd128",)),
 }
 """What no machine of an architecture lacks: how functions call one another is made of these, and LLVM's least processor
 has them."""

@@ -4,6 +4,7 @@ A target is written as text:
 
     target     = name { [" "] ("+" | "-") feature }
     name       = "native" | "x86-64" | "x86-64-v2" | "x86-64-v3" | "x86-64-v4" | "aarch64" | "riscv64"
+                 | "wasm"
                  ("generic x86-64" and "generic aarch64" say the same as the names without "generic")
     feature    = LLVM's name for it: avx512vnni, dotprod, v, …; sve256 and sve512 are SVE with vectors of that length
 
@@ -57,6 +58,7 @@ is left over, and the side of the squares in which vectors are transposed."""
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{name: ("x86_64", features) for name, features in LEVELS.items()},
     **{architecture: (architecture, BASE[architecture]) for architecture in ("aarch64", "riscv64")},
+    "wasm": ("wasm32", BASE["wasm32"]),
 }
 _SIGNED = re.compile(r"[\s,]*([+-])\s*")
 _END = re.compile(r"[\s,+]|-(?!v\d)|$")  # -v5 is a level that does not exist, not a feature to take away
@@ -102,7 +104,7 @@ class Target:
 
     @property
     def architecture(self) -> str:
-        """`x86_64`, `aarch64` or `riscv64`."""
+        """`x86_64`, `aarch64`, `riscv64` or `wasm32`."""
         return architecture_of(self.triple)
 
     @property
@@ -118,8 +120,8 @@ class Target:
     def addresses(self) -> int:
         """Places in memory that general registers can hold, that of the stack among them: as many as there are, on
         x86-64; half of them on AArch64, whose loads add an index or a displacement to a register, not both, and on
-        RISC-V, whose loads of vectors add neither."""
-        return {"x86_64": 16, "aarch64": 32 // 2, "riscv64": 32 // 2}[self.architecture]
+        RISC-V, whose loads of vectors add neither. On WebAssembly as many as on the machine that usually runs it."""
+        return {"x86_64": 16, "aarch64": 32 // 2, "riscv64": 32 // 2, "wasm32": 16}[self.architecture]
 
     @property
     def page(self) -> int:
@@ -475,6 +477,8 @@ def _model(name: str) -> Target:
 
 def _choose_triple(architecture: str) -> str:
     """This system's triple when the architecture is its own, so that the code can run here; Linux otherwise."""
+    if architecture == "wasm32":
+        return "wasm32-unknown-unknown"
     own = process_triple()
     return own if architecture_of(own) == architecture else f"{architecture}-unknown-linux-gnu"
 

@@ -31,11 +31,11 @@ class Choice:
     reads `streams` panels at once.
 
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
-    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of tiles of rows, the first
-    `prefetch_tiles` share that. `terms` of the innermost loop are written out, or a
-    divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
-    (`first_packs`) by the first of these as it reads them; so are differences of two constants, or each tile takes
-    them. With a `dot`, products are added up by an instruction, or of
+    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, a tile is several of
+    `part_rows`, jammed, of which those left over run by themselves; the first `prefetch_tiles` of these prefetch.
+    `terms` of the innermost loop are written out, or a divisor of so many, the kernel of a window among them. Panels
+    that a call packs are packed before their tiles, or (`first_packs`) by the first of these as it reads them; so are
+    differences of two constants, or each tile takes them. With a `dot`, products are added up by an instruction, or of
     wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
     not lie ready."""
 
@@ -49,6 +49,7 @@ class Choice:
     streams: int = 1
     prefetch: int = 0
     prefetch_tiles: int | None = None
+    part_rows: int | None = None
     terms: int = 1
     first_packs: bool = False
     dot: Dot | None = None
@@ -57,6 +58,15 @@ class Choice:
     def panel_columns(self) -> int:
         """The columns of a panel of the packed vector operand."""
         return self.tile.columns // self.streams
+
+    @property
+    def part(self) -> RegisterTile:
+        """The tile of rows that are left over."""
+        return replace(self.tile, rows=self.part_rows or self.tile.rows)
+
+    def of_parts(self) -> Choice:
+        """The choice in tiles of `part_rows`."""
+        return replace(self, tile=self.part, block_tiles=self.block_tiles * (self.tile.rows // self.part.rows))
 
 
 def choices(size: Size, target: Target) -> Iterator[Choice]:
@@ -150,10 +160,11 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
-        plain = Choice(tile, block, None, True, size.constant_rows, near)
+        parts = None if not size.any_rows else least_part(size, tile, target) if size.dot is None else tile.rows
+        plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
         found = [plain]
         if ahead and even:
-            tiles = tiles_ahead(size, tile, target) if size.any_rows else None
+            tiles = None if parts is None else tiles_ahead(size, plain.part, target)
             found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
         yield from found
         held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in
@@ -228,6 +239,17 @@ def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
     """Of how many tiles of rows the arithmetic takes as long as memory takes to deliver a panel."""
     term = contraction.term_cycles(size.tile_sums(tile.rows, size.terms, target), tile, target)
     return math.ceil(tile.columns * size.vector.bytes * byte_cycles(memory(target), target) / term)
+
+
+@lru_cache(maxsize=1 << 10)
+def least_part(size: Size, tile: RegisterTile, target: Target) -> int:
+    """The rows, a divisor of a tile's, of the tiles in which rows that are left over take the least in the mean."""
+
+    def left_over(rows: int) -> float:
+        term = contraction.term_cycles(size.tile_sums(rows, size.terms, target), replace(tile, rows=rows), target)
+        return term * sum(-(-left // rows) for left in range(1, tile.rows))
+
+    return min((rows for rows in range(tile.rows, 0, -1) if tile.rows % rows == 0), key=left_over)
 
 
 def even_terms(terms: int, most: int) -> int:
