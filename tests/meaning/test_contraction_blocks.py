@@ -78,6 +78,12 @@ CASES = {
     "any rows, panels prefetched by the first tiles": Case(
         "m", 112, 24, True, fields={"block_tiles": 7, "prefetch": 16, "prefetch_tiles": 2}
     ),
+    "any rows, tiles of parts": Case(
+        "m", 112, 24, True, (6, 2), {"block_tiles": 3, "prefetch": 16, "prefetch_tiles": 2, "part_rows": 3, "terms": 4}
+    ),
+    "any rows, tiles of parts, with an edge": Case(
+        "m", 105, 24, True, fields={"block_tiles": 7, "part_rows": 1, "terms": 2}
+    ),
     "panels prefetched": Case(31, 112, 24, True, fields={"block_tiles": 8, "prefetch": 16}),
     "sums cut": Case(31, 40, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
     "sums cut, less than a panel": Case(31, 20, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
@@ -140,7 +146,7 @@ def test_any_choice_computes_the_product(name: str) -> None:
 def _check(case: Case, function: Function) -> None:
     rng = np.random.default_rng(3)
     kernel = tw.build(function)
-    for m in (1, 6, 150) if isinstance(case.m, str) else (case.m,):
+    for m in (1, 6, 9, 150) if isinstance(case.m, str) else (case.m,):
         x, w = (rng.standard_normal(shape, np.float32) for shape in ((m, case.k), (case.k, case.n)))
         b, y = rng.standard_normal(case.n, np.float32), np.full((m, case.n), np.nan, np.float32)
         kernel(x, w, b, y)
@@ -301,6 +307,17 @@ def test_as_many_first_tiles_prefetch_as_memory_takes_to_deliver_a_panel() -> No
     assert choice_for(Case(197, 3072, 768, True).function(), WIDE).prefetch_tiles is None
 
 
+def test_rows_left_over_run_in_parts_of_a_tile() -> None:
+    """Of a dynamic number of rows: in those in which they take the least, which still keep multiply-adds busy."""
+    case = Case("m", 3072, 768, True)
+    choice = choice_for(case.function(), WIDE)
+    assert (choice.tile.rows, choice.part_rows) == (8, 4)
+    s = schedule_for(case.function(), WIDE, choice)
+    rows = [[str(e) for e in b.shape[:-1]] for b in allocations(s.func.body) if b.scope is Scope.REGISTER]
+    assert sorted(rows) == [["2", "4"], ["4"]]
+    assert choice_for(Case(197, 3072, 768, True).function(), WIDE).part_rows is None
+
+
 @pytest.mark.parametrize("batches", [1, 3])
 def test_batches_of_a_dynamic_number_of_rows_are_products_in_tiles(batches: int) -> None:
     """Blocks of rows are shared with groups of panels, around the batches."""
@@ -410,5 +427,5 @@ def test_threads_share_panels_where_only_a_call_knows_the_rows(n: int) -> None:
     np.testing.assert_allclose(exe(x)[0], x @ w, rtol=1e-4, atol=1e-3)
     loops = [line for line in exe.show(after="share-out", kernel=0).splitlines() if "parallel" in line]
     (loop,) = loops
-    iterations, grain = map(int, re.search(r"\* (\d+) grain (\d+):$", loop).groups())  # type: ignore[union-attr]
-    assert iterations // grain >= 2 * 2, "two shares a thread for each block of rows"
+    iterations, grain = re.search(r"\* (\d+)(?: grain (\d+))?:$", loop).groups()  # type: ignore[union-attr]
+    assert int(iterations) // int(grain or 1) >= 2 * 2, "two shares a thread for each block of rows"

@@ -182,6 +182,17 @@ def jam_two(s: tw.Schedule) -> None:
         s.unroll(copy)
 
 
+@case("jam-into-a-sum", COLUMNS)
+def jam_into_a_sum(s: tw.Schedule) -> None:
+    """Terms that are written out follow each other: each is added to all rows, and the next rows of w are asked for."""
+    _, rows, _ = s.split("i", 3, tail="peel")
+    terms, few = s.split(s.get_loops("t")[-1], 5)
+    s.unroll(few)
+    s.prefetch("w", terms, 1)
+    for copy in s.jam(rows, front=True):
+        s.unroll(copy)
+
+
 @case("rows", ROWS)
 def rows(s: tw.Schedule) -> None:
     """All steps of a kernel of rows."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.codegen.abi import CALL, FAULT_VALUES
 from tilewright.runtime.checked import Guarded
+from tilewright.runtime.interrupts import raise_caught, record_of_interrupts
 from tilewright.runtime.memory import UNCOUNTABLE, allocate, check_memory
 from tilewright.runtime.reuse import Output
 
@@ -34,7 +35,7 @@ class Frame:
 
     __slots__ = (
         *("at_end", "call_at", "fault", "guarded", "looks", "memory", "place", "places", "pointers"),
-        *("record", "rooms", "short", "sizes", "taken"),
+        *("record", "rooms", "short", "sizes", "stop", "taken"),
     )
 
     def __init__(self, shape: FrameShape) -> None:
@@ -44,6 +45,8 @@ class Frame:
         pointers, sizes, fault = (ctypes.addressof(a) for a in (self.pointers, self.sizes, self.fault))
         words = {"arguments": pointers, "constants": shape.constants, "symbols": sizes, "fault": fault}
         words |= {"threads": shape.threads, "flushes": int(shape.flushes)}
+        self.stop = record_of_interrupts()
+        words["stop"] = 0 if self.stop is None else ctypes.addressof(self.stop)
         self.record: Any = (ctypes.c_int64 * len(CALL))(*(words.get(name, 0) for name in CALL))
         self.call_at = ctypes.addressof(self.record)
         self.places = tuple(Output() for _ in range(shape.outputs))
@@ -94,6 +97,10 @@ class Frame:
         self.at_end = at_end
         self.record[_CONSTANTS] = constants
         self._forget_guards()
+
+    def interrupted(self) -> None:
+        """Raises the exception of a signal that ended a call."""
+        raise_caught(self.stop)
 
     @property
     def profile(self) -> int | None:

@@ -31,11 +31,11 @@ class Choice:
     reads `streams` panels at once.
 
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
-    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of tiles of rows, the first
-    `prefetch_tiles` share that. `terms` of the innermost loop are written out, or a
-    divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
-    (`first_packs`) by the first of these as it reads them; so are differences of two constants, or each tile takes
-    them. With a `dot`, products are added up by an instruction, or of
+    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, a tile is several of
+    `part_rows`, jammed, of which those left over run by themselves; the first `prefetch_tiles` of these prefetch.
+    `terms` of the innermost loop are written out, or a divisor of so many, the kernel of a window among them. Panels
+    that a call packs are packed before their tiles, or (`first_packs`) by the first of these as it reads them; so are
+    differences of two constants, or each tile takes them. With a `dot`, products are added up by an instruction, or of
     wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
     not lie ready."""
 
@@ -49,6 +49,7 @@ class Choice:
     streams: int = 1
     prefetch: int = 0
     prefetch_tiles: int | None = None
+    part_rows: int | None = None
     terms: int = 1
     first_packs: bool = False
     dot: Dot | None = None
@@ -58,13 +59,22 @@ class Choice:
         """The columns of a panel of the packed vector operand."""
         return self.tile.columns // self.streams
 
+    @property
+    def part(self) -> RegisterTile:
+        """The tile of rows that are left over."""
+        return replace(self.tile, rows=self.part_rows or self.tile.rows)
+
+    def of_parts(self) -> Choice:
+        """The choice in tiles of `part_rows`."""
+        return replace(self, tile=self.part, block_tiles=self.block_tiles * (self.tile.rows // self.part.rows))
+
 
 def choices(size: Size, target: Target) -> Iterator[Choice]:
     """The ways to run a contraction as it lies. None where its vector operand cannot be read in vectors."""
     if size.columns < 2:
         return
     for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
-        yield replace(choice, terms=written_out(choice.tile, target) if size.rows else 1)
+        yield replace(choice, terms=written_out(choice.tile, target, size.parts) if size.rows else 1)
     dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.summed >= dot.depth:
         for choice in _of_dot(size.taken(dot), target):
@@ -150,13 +160,16 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
-        plain = Choice(tile, block, None, True, size.constant_rows, near)
+        parts = None if not size.any_rows else least_part(size, tile, target) if size.dot is None else tile.rows
+        plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
         found = [plain]
         if ahead and even:
-            tiles = tiles_ahead(size, tile, target) if size.any_rows else None
+            tiles = None if parts is None else tiles_ahead(size, plain.part, target)
             found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
         yield from found
-        if size.parts > 1 and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
+        held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in
+        spare = size.parts > 1 and held <= contraction.tile_registers(target)
+        if spare and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
             yield from (replace(each, first_packs=True) for each in found)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
@@ -228,15 +241,28 @@ def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
     return math.ceil(tile.columns * size.vector.bytes * byte_cycles(memory(target), target) / term)
 
 
+@lru_cache(maxsize=1 << 10)
+def least_part(size: Size, tile: RegisterTile, target: Target) -> int:
+    """The rows, a divisor of a tile's, of the tiles in which rows that are left over take the least in the mean."""
+
+    def left_over(rows: int) -> float:
+        term = contraction.term_cycles(size.tile_sums(rows, size.terms, target), replace(tile, rows=rows), target)
+        return term * sum(-(-left // rows) for left in range(1, tile.rows))
+
+    return min((rows for rows in range(tile.rows, 0, -1) if tile.rows % rows == 0), key=left_over)
+
+
 def even_terms(terms: int, most: int) -> int:
     """Terms of blocks of about equal size, of at most so many."""
     return -(-terms // -(-terms // max(most, 1)))
 
 
-def written_out(tile: RegisterTile, target: Target) -> int:
+def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
-    by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > contraction.free_places(target) or target.multiplies_by_lane:
+    by, or both parts of differences, or rows take all general registers, more terms at once would not stay in
+    registers."""
+    ahead = target.loaded_ahead or (parts > 1 and not target.operates_on_memory)
+    if tile.rows > contraction.free_places(target) or ahead:
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

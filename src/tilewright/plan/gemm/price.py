@@ -40,7 +40,7 @@ def _seconds(choice: Choice, size: Size, target: Target) -> float:
         return size.batch * _one_row(choice, size, target) / target.core.hertz
     each = of_sizes(lambda numbers: _rows(choice, numbers, target), size)
     if size.any_rows:
-        single = cycles(size.tile_sums(1, size.terms, target), choice.tile, target)
+        single = cycles(size.tile_sums(1, size.terms, target), choice.part, target)
         most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
         each *= 1 + (MARGIN - 1) * single / most
@@ -79,7 +79,10 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
-    found = row_blocks * cycles(sums, tile, target) + _first(choice, size, sums, lies, target)
+    left = sums.rows % tile.rows if choice.part_rows else 0
+    parts = (sums.rows - left, tile), (left, choice.part)
+    found = row_blocks * sum(cycles(replace(sums, rows=n), t, target) for n, t in parts)
+    found += _first(choice, size, sums, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
         found += later * _again(choice, size, sums, near, target)

@@ -72,12 +72,7 @@ class Contractions(Template[Product, Choice]):
         return facts.begin_inlined()
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
-        return apply_choice(s, shape.found, choice)
-
-
-def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
-    """The steps that a choice stands for."""
-    return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
+        return (_whole_sums if choice.block_terms is None else _sums_in_blocks)(s, shape.found, choice)
 
 
 def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
@@ -94,6 +89,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
+    parts, choice = choice.tile.rows // choice.part.rows, choice.of_parts()
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
@@ -119,7 +115,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if choice.prefetch > 0:
         _prefetch_constants(s, found, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
-    _share(s, found, choice, nest, tails)
+    _share(s, found, nest, tails)
+    if parts > 1:
+        _jam_tiles(s, [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)], parts)
     if choice.first_packs and nest.row is not None and filled is not None:
         packing.pack_in_first_tile(s, filled, dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
@@ -201,25 +199,20 @@ def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], t
         s.prefetch(name, tiles, 1, row)
 
 
-def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest, tails: Sequence[str]) -> None:
-    """One loop is parallel. Blocks of rows share it with the groups of panels around them, which are few; where only a
-    call knows the number of rows, that would be a division in each iteration. Panels beside the parallel loop have
-    their tiles of rows shared."""
-    known_rows = found.rows is None or isinstance(found.extents[found.rows], Const)
-    columns = known(found.extents[found.columns])
-    panels, rest = divmod(columns, choice.tile.columns)
-    whole = isinstance(found.extents[found.columns], Const) and rest == 0
-    if not known_rows and nest.outer is nest.blocks and whole and panels >= 2 * tiling.MANY:  # it may be the only block
-        group, _ = s.split(nest.panels, panels // tiling.MANY, tail="clip")
-        loops = s.get_loops(found.block.name)
-        if between := loops[loops.index(nest.outer) + 1 : loops.index(group)]:  # batches
-            s.reorder(group, *between)
-        s.parallel(nest.outer)
-        s.parallel(group)
-        s.fuse(nest.outer, group)
-    elif nest.near is not None and nest.outer is nest.near:
+def _jam_tiles(s: Schedule, loops: Sequence[Var], parts: int) -> None:
+    """So many tiles of rows are one, term by term, in loops over these. Those left over run by themselves."""
+    for tiles in loops:
+        _, some, _ = s.split(tiles, parts, tail="peel")
+        s.unroll(some)
+        s.jam(some, front=True)
+
+
+def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:
+    """One loop is parallel; of a dynamic number of blocks of rows, the one inside will share it. Panels beside the
+    parallel loop have their tiles of rows shared."""
+    if nest.near is not None and nest.outer is nest.near:
         s.parallel(nest.blocks)
-        if known_rows:
+        if found.rows is None or isinstance(found.extents[found.rows], Const):
             s.parallel(nest.near)
             s.fuse(nest.near, nest.blocks)
     else:

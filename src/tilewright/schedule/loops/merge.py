@@ -15,8 +15,10 @@ from tilewright.analysis.dependences import meeting
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
+from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import (
     allocations,
+    blocks,
     loaded_buffers,
     statements,
     stored_buffers,
@@ -28,7 +30,7 @@ from tilewright.schedule.facts import LANES, ORDERED, require_independent
 from tilewright.schedule.find import nests, primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
-BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.Enlarge | nodes.CallFunction | nodes.Publish | nodes.Prefetch
+BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.Enlarge | nodes.CallFunction | nodes.Publish
 """Statements that name something for what comes after them, or take buffers as they are: no loop is moved past them."""
 
 Wanted = Callable[[For, Sequence[Stmt], For], bool]
@@ -136,8 +138,9 @@ def _merged(first: For, second: For) -> For | None:
 @primitive("cannot jam loop {loop}")
 def jam(function: Function, loop: For, *, front: bool = False) -> Step:
     """Moves a loop inward as far as possible: into each statement of a sequence, and into loops whose bounds do not
-    depend on it. It stays around loops that are unrolled or vectorized. Returns its copies, in program order. Buffers
-    allocated by an iteration get one more dimension, indexed by the loop: the last, or with `front` the first.
+    depend on it. It stays around loops that are vectorized, or unrolled and no sum over them. Returns its copies, in
+    program order. Buffers allocated by an iteration get one more dimension, indexed by the loop: the last, or with
+    `front` the first.
 
     for j: alloc t; block a: t[] = …; for k: block b: t[] += …
               =>      alloc t[…]; for j: block a: t[j] = …; for k: for j2: block b: t[j2] += …
@@ -165,10 +168,16 @@ def _require_parts(loop: For) -> None:
             raise Obstacle(s, why, fix=f'split({loop.name}, 8, tail="peel"), and jam the inner one')
 
 
+def _is_written_out(loop: For) -> bool:
+    """Whether a loop's copies are statements side by side: of one that a block sums over, they follow each other."""
+    summed = loop.kind is LoopKind.UNROLL and any(loop.var in summed_loops(block) for block in blocks(loop))
+    return loop.kind in (LoopKind.UNROLL, *LANES) and not summed
+
+
 def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
     """The statement that replaces a loop around `body`, which goes into loops that it may change places with; appends
     the loop's copies to `copies`."""
-    if isinstance(body, For) and body.kind not in (LoopKind.UNROLL, *LANES) and loop.var not in body.bounded_by:
+    if isinstance(body, For) and not _is_written_out(body) and loop.var not in body.bounded_by:
         return body.replace(body=_jammed(loop, body.body, front, copies))
     if not isinstance(body, Seq):
         var = loop.var.replace() if copies else loop.var
