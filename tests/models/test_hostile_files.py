@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import fuzzers
@@ -68,26 +69,32 @@ def test_numbers_in_base_128() -> None:
 
 
 def test_a_crash_a_hang_and_a_lack_of_memory_are_defects_of_their_case() -> None:
-    """In a process without threads: cases before and behind a bad one still run."""
+    """In a process without threads: cases before and behind a bad one still run, and so does one that waits often."""
     ran = fuzzers.run(BAD)
     assert ran.returncode == 0, ran.stderr
     found = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
     assert found.keys() == set("0123456789")
     assert "ends the process by SIGABRT" in found.pop("2")
+    assert "takes too long" in found.pop("5")
     assert "takes too long" in found.pop("4") and "MemoryError" in found.pop("6")
     assert "ends the process with 3" in found.pop("8")
     assert {text.strip() for text in found.values()} == {"result"}
 
 
 BAD = """
-import os, isolated
+import os, time, isolated
 def run(number):
+    if number == 5: time.sleep(1000)
+    for _ in range(20 * (number == 7)):
+        time.sleep(0.1)
+        end = time.process_time() + 0.01
+        while time.process_time() < end: pass
     if number == 2: os.abort()
     while number == 4: pass
     if number == 6: bytearray(1 << 40)
     if number == 8: os._exit(3)
     return "result", ""
-for number, kind, text in isolated.outcomes(run, range(10), 2, isolated.Limits(processor=0.5, bytes=1 << 28)):
+for number, kind, text in isolated.outcomes(run, range(10), 2, isolated.Limits(processor=0.5, clock=1, bytes=1 << 28)):
     print(number, kind, *text.split("\\n"))
 """
 
@@ -95,6 +102,18 @@ for number, kind, text in isolated.outcomes(run, range(10), 2, isolated.Limits(p
 def test_a_process_with_threads_is_not_forked() -> None:
     ran = fuzzers.run(THREADED)
     assert "a process with threads cannot be forked" in ran.stderr and ran.returncode == 1
+
+
+def test_what_was_right_is_known_to_the_processes_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from file_runs import Files
+
+    def told(run: object, numbers: list[int], processes: int) -> Iterator[tuple[int, str, str]]:
+        yield from ((0, "result", "0a0b"), (1, "fault", "text"), (2, "same", ""))
+
+    monkeypatch.setattr(isolated, "outcomes", told)
+    files = Files([], 0)
+    assert [kind for _, kind, _ in files.outcomes([0, 1, 2], 1)] == ["result", "fault", "same"]
+    assert files.known == {b"\x0a\x0b"}
 
 
 THREADED = """

@@ -16,5 +16,7 @@ def printable(text: str, *, lines: bool = False) -> str:
     """The text on one line or, of text that has `lines`, with its ends of lines and tabs."""
     if text.isprintable():
         return text
-    kept = "\n\t" if lines else ""
+    if lines and "\n" in text:
+        return "\n".join([printable(line, lines=True) for line in text.split("\n")])  # few have what does not print
+    kept = "\t" if lines else ""
     return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
