@@ -81,7 +81,7 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     left = sums.rows % tile.rows if choice.part_rows else 0
     parts = (sums.rows - left, tile), (left, choice.part)
-    found = row_blocks * sum(cycles(replace(sums, rows=n), t, target) for n, t in parts)
+    found = row_blocks * sum(cycles(replace(sums, rows=n), t, target) for n, t in parts if n)
     found += _first(choice, size, sums, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
