@@ -11,7 +11,7 @@ TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
-.PHONY: demo test long foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
+.PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
 	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
@@ -44,9 +44,13 @@ check-accesses: $(TEST)
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 --hypothesis-profile=long tests/models/test_onnx_backend.py
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 tests/models/test_checked_models.py
 
+# Minutes. Networks as libraries, called from C; BERT and GPT-2 where PyTorch is: make libraries VENV=DIR ARGS='-k bert'
+libraries: $(TEST)
+	$(BIN)/python -m pytest -n 1 --libraries tests/models/test_network_libraries.py $(ARGS)
+
 # Hours. Networks as libraries for AArch64 and RISC-V, under QEMU: make foreign ARGS="-k 'squeezenet or MobileNet'"
 foreign: $(TEST)
-	$(BIN)/python -m pytest -n 1 --foreign tests/models/test_foreign_models.py $(ARGS)
+	$(BIN)/python -m pytest -n 1 --foreign tests/models/test_foreign_models.py tests/house/test_wasm.py $(ARGS)
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)

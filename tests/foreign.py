@@ -56,8 +56,16 @@ def riscv(bits: int) -> Machine:
     return Machine("riscv64", f"rv64,v=true,vext_spec=v1.0,vlen={bits}")
 
 
+def sve(bits: int) -> Machine:
+    """An AArch64 processor with SVE, whose vectors have so many bits."""
+    return Machine("aarch64", f"max,sve{bits}=on")
+
+
 MACHINES = {
     "aarch64": Machine("aarch64", "max"),
+    "aarch64 +sve": sve(128),
+    "aarch64 +sve256": sve(256),
+    "aarch64 +sve512": sve(512),
     "riscv64": Machine("riscv64", "rv64"),
     "riscv64 +v": riscv(128),
     "riscv64 +zvl256b": riscv(256),
@@ -65,7 +73,7 @@ MACHINES = {
 }
 """For which targets libraries are run, and on which processor: the least that runs them."""
 
-LONG_MACHINES = {name: MACHINES[name] for name in ("aarch64", "riscv64 +v", "riscv64 +zvl256b")}
+LONG_MACHINES = {name: MACHINES[name] for name in MACHINES if name not in ("riscv64", "riscv64 +zvl512b")}
 """Those that large networks are run on."""
 
 CLASSIFY = EXAMPLES / "classify.c"

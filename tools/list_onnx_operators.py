@@ -51,17 +51,19 @@ that passes fails the tests. They are, by the reason:
 - Random numbers are those of a counter-based generator (Threefry-2x32): the same ones in each call, on each machine, for one
   `seed=` ([how they follow from it](compile-onnx.md#random-numbers)). They are not those of other runtimes.
 - An `If` whose condition is known while the model is read is decided then; otherwise one branch runs, and no check of the
-  other one fails. Where the two give different element types or ranks, as `squeeze(dim)` does in files of PyTorch, what follows
-  them in the same graph is read after each of them, and must end in the same types and ranks; a branch that it contradicts must
-  not be taken, which each call checks. At most 20,000 nodes may follow so, each `If` that depends on another one doubling them.
+  other one fails. Where the two give different element types or ranks, as `squeeze(dim)` does in files of PyTorch, what takes
+  their results is read in each of them, until all that is used later has one type in both, which it must in the end; a branch
+  that is contradicted must not be taken, which each call checks. At most 20,000 nodes may be read so: an `If` costs what it does
+  alone where ranks agree before the next one, and doubles what it and the next one share where they do not.
+- A function that both branches of an `If` end with is called once, behind them. Any other function is read again for each call.
 - Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan`: the number of steps may come from
   data, a condition may end a `Loop` early, and states may change their sizes from step to step. They keep their element types
   and numbers of dimensions, and all slices of a stacked output have the size of the first one, which must not depend on data
   of the step; where they do not, a loop of at most 256 steps whose number is known while the model is read is unrolled. So are
   loops of at most 8 steps, those in one another as long as that makes at most 64 copies. An output that is stacked by no step
   has the extents of a slice, as ONNX infers them: no slices of shape [3] are [0, 3] (ONNX Runtime makes that [0, 0] where the
-  body declares a name for the size, and [0] where it declares nothing). A loop that never ends cannot be interrupted from Python;
-  one whose outputs or states grow ends with a fault at `TILEWRIGHT_MEMORY_LIMIT`.
+  body declares a name for the size, and [0] where it declares nothing). Ctrl-C ends a loop in
+  Python's main thread; one whose outputs or states grow ends with a fault at `TILEWRIGHT_MEMORY_LIMIT`.
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
 - A product of f32 or f64 and the sum that adds it up may be rounded once, by a fused multiply-add. Such a product does not become an
   infinity before it is added: -inf + 1.5·3.4·10³⁸ is -inf, where the operators one by one give inf - inf, which is NaN.

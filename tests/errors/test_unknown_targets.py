@@ -13,7 +13,7 @@ from tilewright.target import target as target_module
 from tilewright.target.features import known_features
 from tilewright.target.host import current_host
 
-NAMES = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, riscv64"
+NAMES = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, riscv64, wasm"
 
 
 @pytest.mark.parametrize("text", ["", "znver5", "x86-64-v5", "x86-64k", "x86", "+avx2", "native2"])
@@ -51,6 +51,22 @@ fix:  leave it out, or write for example aarch64 +aes"""
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("riscv64 -d", "every riscv64 machine has d, which calls of functions need"),
+        ("riscv64 +v -f", "every riscv64 machine has d and f, which calls of functions need"),
+        ("x86-64-v3 -sse2", "every x86_64 machine has sse2, which calls of functions need"),
+        ("aarch64 -fp-armv8", "every aarch64 machine has fp-armv8 and neon, which calls of functions need"),
+        ("aarch64 +sve256 +sve512", "vectors have one length, not those of sve256 and sve512"),
+    ],
+)
+def test_no_machine_is_so(text: str, why: str) -> None:
+    with pytest.raises(UserError) as fault:
+        Target.parse(text)
+    assert str(fault.value) == f"no machine is the target {text!r}\nwhy:  {why}\nfix:  leave the change out"
+
+
 def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     host = dataclasses.replace(current_host(), triple="loongarch64-unknown-linux-gnu")
     monkeypatch.setattr(target_module, "current_host", lambda: host)
@@ -65,7 +81,7 @@ def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> Non
         == """\
 there is no machine model for loongarch64
 at:   loongarch64-unknown-linux-gnu
-why:  the models are for x86_64, aarch64 and riscv64
+why:  the models are for x86_64, aarch64, riscv64 and wasm32
 fix:  compile for another machine by naming its target, such as x86-64-v3"""
     )
 

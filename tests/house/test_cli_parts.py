@@ -75,6 +75,16 @@ def test_an_element_that_few_samples_move_is_given_what_others_have() -> None:
     assert verdict([1 + 5 * SPREAD, 1, 1], exact, samples).agrees
 
 
+def test_a_number_is_right_for_infinity_where_rounding_leads_to_such_numbers() -> None:
+    """Any other one is not, though some samples are finite."""
+    exact, samples = [math.inf, 1], ([3.0e38, 1], [math.inf, 1], [3.1e38, 1], [3.2e38, 1])
+    assert verdict([3.3e38, 1], exact, *samples).decided == 1
+    assert not verdict([1.0, 1], exact, *samples).agrees
+    assert not verdict([1.0, 1], exact, samples[0], samples[1]).agrees
+    assert verdict([3.0e38 * (1 + 5 * U), 1], exact, samples[0], samples[1]).agrees
+    assert not verdict([3.0e38, 1], exact, samples[1], samples[1]).agrees
+
+
 def test_infinity_is_right_where_rounding_leads_to_it() -> None:
     assert verdict([math.inf, 1], [3e38, 1], [math.inf, 1], [3e38, 1]).decided == 1
     assert not verdict([-math.inf, 1], [3e38, 1], [math.inf, 1], [3e38, 1]).agrees

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from foreign import CLASSIFY, MACHINES, Machine, needs, riscv
+from foreign import CLASSIFY, MACHINES, Machine, needs, riscv, sve
 from libraries import LOAD, Elf, digits, linux
 from tilewright.target.features import known_features
 from tilewright.target.hwcap import bits_of
@@ -53,6 +53,9 @@ def test_a_library_runs_in_an_emulator(target: str, ending: str, tmp_path: Path)
         ("aarch64", "aarch64 +dotprod +lse +fullfp16", ARM["cortex-a53"], ARM["max"]),
         ("riscv64", "riscv64 +v", MACHINES["riscv64"], riscv(128)),
         ("riscv64 +v", "riscv64 +zvl256b", riscv(128), riscv(256)),
+        ("aarch64", "aarch64 +sve256", ARM["cortex-a53"], sve(256)),
+        ("aarch64", "aarch64 +sve256", sve(512), sve(256)),
+        ("aarch64 +sve", "aarch64 +sve512", sve(256), sve(512)),
     ],
 )
 def test_a_processor_is_asked_for_its_features(

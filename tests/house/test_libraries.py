@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -449,6 +450,15 @@ def test_sums_of_weights_are_what_they_say(sizes: tuple[int, ...]) -> None:
     assert stamp_of(held) == Stamp(held.size, first, second)
 
 
+def test_libraries_that_end_too_soon_are_refused(made: Elf, tmp_path: Path) -> None:
+    """200 of them, before the system's loader sees them: it would map what is not there."""
+    choose = random.Random(3)
+    for size in [0, 1, 63, 64, *(choose.randrange(len(made.data) - 200) for _ in range(196))]:
+        (tmp_path / "short.so").write_bytes(made.data[:size])
+        with pytest.raises(UserError, match="no shared library"):
+            load(tmp_path / "short.so")
+
+
 def test_weights_are_not_forgotten(tmp_path: Path) -> None:
     digits().save_library(tmp_path / "digits.so", weights=tmp_path / "digits.bin", name="digits")
     with pytest.raises(UserError, match="there are no weights"):
@@ -489,6 +499,17 @@ def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
     tw.save_library(tmp_path / "both.so", strange, digits(target="x86-64"), name="digits")
     x = np.ones((2, 1, 8, 8), np.float32)
     assert same_bits(load(tmp_path / "both.so")(x), digits(target="x86-64")(x))
+
+
+@needs_cc
+@pytest.mark.skipif(native().architecture != "x86_64", reason="x86-64 programs")
+def test_what_c_is_told_of_a_machine_that_lacks_something(tmp_path: Path) -> None:
+    lacking = next(f for f in ("xop", "sm4", "sha512", "amx-fp16") if f not in native().features)
+    strange = digits(target=f"x86-64-v2 +{lacking}")
+    strange.save_library(tmp_path / "libdigits.so", header=tmp_path / "digits.h", name="digits")
+    said = run_program(compile_c(PROGRAMS / "lacking.c", tmp_path, tmp_path / "libdigits.so")).splitlines()
+    assert said[:4] == ["open 6", "sizes 6 run 6", "arena 6 6 limit 6 threads 6", "inputs 1 result 0"]
+    assert re.fullmatch(r"this machine lacks \S+, which the code for \S+ \S+ needs", said[4])
 
 
 def test_what_does_not_belong_together(tmp_path: Path) -> None:

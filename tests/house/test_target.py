@@ -57,6 +57,10 @@ def test_a_name_parses_to_a_target_of_that_name(name: str) -> None:
         ("x86-64-v4 -avx512f", 256, 16, "x86-64-v3"),
         ("x86-64-v4 -avx", 128, 16, "x86-64-v2"),
         ("aarch64", 128, 32, "generic"),
+        ("aarch64 +sve", 128, 32, "generic"),
+        ("aarch64 +sve256", 256, 32, "generic"),
+        ("aarch64 +sve512", 512, 32, "generic"),
+        ("wasm", 128, 16, "generic"),
         ("riscv64", 128, 8, "generic-rv64"),
         ("riscv64 +v", 128, 32, "generic-rv64"),
         ("riscv64 +zvl512b", 512, 32, "generic-rv64"),
@@ -101,6 +105,9 @@ def test_the_name_with_changes_parses_back(text: str) -> None:
         ("x86-64-v4 +avx512vnni", ["fma", "f16c", "i8_dot", "masks"]),
         ("x86-64-v4 +avx512bf16 +avx512fp16", ["fma", "f16c", "f16", "bf16_dot", "masks"]),
         ("aarch64", ["fma", "f16c"]),
+        ("aarch64 +sve256 -fullfp16", ["fma", "f16c"]),
+        ("aarch64 +sve256", ["fma", "f16c", "f16", "masks"]),
+        ("wasm", []),
         ("riscv64", ["fma"]),
         ("riscv64 +v", ["fma", "masks"]),
         ("aarch64 +dotprod +bf16 +fullfp16", ["fma", "f16c", "f16", "bf16_dot", "i8_dot"]),
@@ -182,7 +189,7 @@ def emit(target: Target, text: str) -> str:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_llvm_knows_every_feature_of_the_table(architecture: str, capfd: pytest.CaptureFixture[str]) -> None:
-    target = Target.parse({"x86_64": "x86-64"}.get(architecture, architecture))
+    target = Target.parse({"x86_64": "x86-64", "wasm32": "wasm"}.get(architecture, architecture))
     for feature in known_features(architecture):
         dataclasses.replace(target, features=frozenset({feature})).create_machine()
     assert "not a recognized" not in capfd.readouterr().err

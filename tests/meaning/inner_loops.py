@@ -1,4 +1,4 @@
-"""Reads assembly, of x86-64 or AArch64: the innermost loops that multiply and add, and what they do with memory.
+"""Reads assembly of x86-64, AArch64 or RISC-V: the innermost loops that multiply and add, and what they do with memory.
 
 .LBB1_3:
     vmovups       (%rsi,%rax,4), %ymm1            one vector read
@@ -16,11 +16,15 @@ from dataclasses import dataclass
 
 _FUNCTION = re.compile(r"([\w.\"$]+):")
 _LABEL = re.compile(r"(\.?L\w+):")
-_JUMP = re.compile(r"\s+(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s(?:.*[\s,])?(\.?L\w+)\s*$")
+_JUMP = re.compile(r"\s+(?:j\w*|b\w*|b\.\w+|cbn?z|tbn?z)\s(?:.*[\s,])?(\.?L\w+)\s*$")
 _COMMENT = re.compile(r"\s(?:#|//)\s")
-_VECTOR = re.compile(r"%[xyz]mm\d|\b[qvsd]\d+\b")
+_VECTOR = re.compile(r"%[xyz]mm\d|\b[qvsdz]\d+\b")
 _MEMORY = re.compile(r"-?\w*\((%\w+)?(,[^)]*)?\)|\[(x\d+|sp)([^\]]*)\]")
-_MULTIPLY_ADD = re.compile(r"\s+(?:vfn?madd\d+p[sd]|fmla)\s")
+_MULTIPLY_ADD = re.compile(r"\s+(?:vfn?madd\d+p[sd]|fmla|fmad|vfma(?:cc|dd)\.v[vf])\s")
+_FRAME_PLACE = re.compile(r"\s+addi?\s+(\w+), sp, ")
+_RISCV = re.compile(r"-?\d*\(([astrg][p\da]\d?)\)")
+_RISCV_VECTOR = re.compile(r"\s+(?:vl|vs[es\d]|f[ls][wd])")
+_RISCV_WHOLE = re.compile(r"\s+v[ls]\dr")
 _PAIR = re.compile(r"\s+ldp\s")
 
 
@@ -44,7 +48,7 @@ class Loop:
     @property
     def reads(self) -> int:
         """How many vectors, and elements for vectors, are moved from or to memory."""
-        moved = [line for line in self.lines if _VECTOR.search(line) and _MEMORY.search(line)]
+        moved = [line for line in self.lines if _moves(line)]
         return len(moved) + sum(bool(_PAIR.match(line)) for line in moved)
 
     @property
@@ -52,14 +56,29 @@ class Loop:
         """The instructions that access a fixed place on the stack: what found no register."""
         return [line for line in self.lines if self._is_fixed(line)]
 
+    @property
+    def _frame_places(self) -> set[str]:
+        """Registers that the loop makes addresses on the stack."""
+        return {made[1] for line in self.lines if (made := _FRAME_PLACE.match(line)) is not None}
+
     def _is_fixed(self, line: str) -> bool:
+        place = _RISCV.search(line)
+        if place is not None:  # whole registers are what LLVM saves, at an address that it computed before
+            return place[1] == "sp" or place[1] in self._frame_places or bool(_RISCV_WHOLE.match(line))
         found = _MEMORY.search(line)
         if found is None:
             return False
         base, index, arm, offset = found.groups()
         if arm is not None:
-            return bool(arm == "sp" and "x" not in offset)
+            return "x" not in offset and (arm == "sp" or arm in self._frame_places)
         return index is None and (base == "%rsp" or (base == "%rbp" and self.frame))
+
+
+def _moves(line: str) -> bool:
+    """Whether an instruction moves a vector, or an element for one, from or to memory."""
+    if _RISCV.search(line):
+        return bool(_RISCV_VECTOR.match(line))
+    return bool(_VECTOR.search(line) and _MEMORY.search(line))
 
 
 def inner_loops(listing: str, mnemonic: str = "") -> list[Loop]:

@@ -11,7 +11,7 @@ from tilewright.analysis.arena import LINE, ArenaUse, Resident, use_of_arena
 from tilewright.compiler.legalise import LOOPS
 from tilewright.expr.nodes import const
 from tilewright.graph.nodes import Module
-from tilewright.loops.nodes import Function
+from tilewright.loops.nodes import Function, Seq
 from tilewright.loops.parse import parse_all
 from tilewright.lower.memory import lay_steps
 from tilewright.lower.memory.check_memory import check_memory
@@ -119,6 +119,22 @@ def test_a_wrong_layout_is_found(body: str, why: str) -> None:
     with pytest.raises(InternalError, match="the arena is not laid out right") as caught:
         check_memory(program(body))
     assert why in str(caught.value.why)
+
+
+@pytest.mark.parametrize("second", ["view v: f32[n] = a", "alloc v: f32[n] in arena at 0"], ids=["view", "buffer"])
+def test_a_kernel_that_is_compiled_elsewhere_writes_what_is_its_own(second: str) -> None:
+    """It may be given one array twice, as two views; a buffer that only it is given is one that it writes."""
+    begin = "reserve 64*n\nalloc a: f32[n] in arena at 0\nview u: f32[n] = a\n"
+    module = program(f"{begin}{second}\ncall f[n](x, a)\ncall g[n](u, v, z)")
+    g = module.functions["g"]
+    assert isinstance(g, Function)
+    elsewhere = Module({**module.functions, "g": Function(g.name, g.symbols, g.params, Seq(()), 1)})
+    if second.startswith("view"):
+        check_memory(elsewhere)
+    else:
+        with pytest.raises(InternalError) as caught:
+            check_memory(elsewhere)
+        assert "g is passed u and v, which overlap" in str(caught.value.why)
 
 
 def test_a_size_that_only_a_call_knows_is_tried_too() -> None:

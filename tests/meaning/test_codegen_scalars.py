@@ -225,6 +225,18 @@ def test_broadcast_of_a_scalar(dtype: DType) -> None:
     assert np.array_equal(got, np.repeat(given[:, None], 8, 1), equal_nan=dtype.is_float)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+def test_extrema_of_scalars_do_not_branch(target: str, dtype: DType) -> None:
+    """The sign of a number that nobody stored, in a row beyond an edge, decides nothing."""
+    x, y = (Buffer(name, dtype, (const(1),)) for name in "xy")
+    zero = (const(0),)
+    one = Function("f", (), (x, y), Store(y, zero, build.maximum(Load(x, zero), Load(y, zero))), outputs=1)
+    machine = Target.parse(target)
+    text = assembly(generate({"f": one}, "f", machine).text, machine)
+    assert re.search(r"\tv?(maxs[sd]|fmax)\b", text) and not re.search(r"\t(js|jns|sets|setns)\b", text)
+
+
 @pytest.mark.parametrize("name", ["max", "min"])
 @pytest.mark.parametrize(("target", "most"), [("x86-64-v4", 2), ("x86-64-v3", 3)])
 def test_extrema_of_vectors_are_an_instruction_and_what_keeps_nan(name: str, target: str, most: int) -> None:

@@ -41,6 +41,9 @@ def lives(draw: st.DrawFn, extents: tuple[Expr | int, ...] = EXTENTS) -> list[Li
 
 def bytes_of(layout: Layout, life: Life, values: dict[Var, int]) -> tuple[int, int]:
     """The first byte of a buffer, and the first behind it."""
+    values = dict(values)
+    for stage in layout.names:
+        values.update((name, int(evaluate(end, values))) for name, end in stage)
     size = life.buffer.dtype.bytes
     for extent in life.buffer.shape:
         size *= int(evaluate(extent, values))
@@ -192,3 +195,23 @@ def meeting(found: list[Span]) -> Iterator[tuple[int, int, Span, Span]]:
 
 def alive_together(a: Span, b: Span) -> bool:
     return any(moment in range(b.first, b.last + 1) for moment in range(a.first, a.last + 1))
+
+
+def test_places_of_sizes_bound_one_after_the_other_take_a_line_each() -> None:
+    """Where each place were a sum over all sizes before it, twice as many would take four times as much."""
+
+    def planned(count: int) -> int:
+        sizes = [Var(f"m{k}") for k in range(count)]
+        found = [Life(Buffer(f"b{k}", dtypes.f32, (m,), Scope.ARENA), k, k + 1) for k, m in enumerate(sizes)]
+        layout = plan_memory(found, {m: k + 1 for k, m in enumerate(sizes)})
+        values = {m: NUMBERS[k % len(NUMBERS)] for k, m in enumerate(sizes)}
+        for stage in layout.names:
+            values.update((name, int(evaluate(end, values))) for name, end in stage)
+        places = [bytes_of(layout, life, values) for life in found]
+        for before, after in itertools.pairwise(places):
+            assert before[1] <= after[0] or after[1] <= before[0] or before[0] == before[1] or after[0] == after[1]
+        assert max(end for _, end in places) <= evaluate(layout.totals[-1], values)
+        named = [end for stage in layout.names for _, end in stage]
+        return sum(len(list(preorder(e))) for e in (*layout.offsets.values(), *layout.totals, *named))
+
+    assert planned(64) < 2.1 * planned(32)

@@ -256,7 +256,14 @@ def test_independent_branches_of_different_ranks_are_read_apart() -> None:
     module = agree(model_of(nodes, XNT, ["y", "z"]), *sized(1, 2))
     assert branches(module) == 2
     both_used = [*nodes, node("Mul", "y z", "p"), node("ReduceSum", "p", "q")]
-    assert branches(read(model_of(both_used, XNT, ["q"]))) == 3
+    assert branches(read(model_of(both_used, XNT, ["q"]))) == 2
+
+
+def test_a_node_that_takes_what_branches_of_different_ranks_give_is_read_in_both() -> None:
+    """How many sizes there are differs as well, up to their sum."""
+    nodes = [*squeezed("x", -1, "r"), *squeezed("x", 0, "s"), node("Shape", "r", "a"), node("Shape", "s", "b")]
+    nodes += [node("Concat", "a b", "c", axis=0), node("ReduceSum", "c", "d", keepdims=0), node("Size", "c", "e")]
+    assert branches(agree(model_of(nodes, XNT, ["d", "e"]), *sized(1, 2))) == 3
 
 
 def test_branches_of_different_ranks_in_a_branch_and_in_a_loop() -> None:
@@ -284,36 +291,115 @@ def test_branches_of_different_ranks_in_a_branch_and_in_a_loop() -> None:
     assert branches(agree(model, *({"h0": rand(4, 1), "x": rand(n, 4)} for n in (1, 12)))) == 1
 
 
-def chain(count: int) -> ModelProto:
-    """A tensor that each of so many Ifs may give another dimension."""
+def chain(count: int, *, restored: bool = False) -> ModelProto:
+    """A tensor that each of so many Ifs may give another dimension, as a condition from its elements says; `restored`
+    to two dimensions after each."""
     nodes = []
     for n in range(count):
         then = body(f"a{n}", [node("Unsqueeze", f"r{n} last", f"u{n}")], [f"u{n}"])
         otherwise = body(f"b{n}", [node("Identity", f"r{n}", f"i{n}")], [f"i{n}"])
-        nodes += [choose("c", [f"r{n + 1}"], then, otherwise)]
-    inputs = {"c": (BOOL, []), "r0": (FLOAT, [3])}
-    return model_of([*nodes, node("Reshape", f"r{count} last", "y")], inputs, ["y"], last=np.array([-1]))
+        to = f"o{n}" if restored else f"r{n + 1}"
+        nodes += [node("ReduceMax", f"r{n}", f"m{n}", keepdims=0), node("Greater", f"m{n} limit", f"c{n}")]
+        nodes += [choose(f"c{n}", [to], then, otherwise), *([node("Reshape", f"{to} two", f"q{n}")] * restored)]
+        nodes += [node("Sub", f"q{n} limit", f"r{n + 1}")] * restored
+    held = {
+        "limit": np.array(0.25, np.float32),
+        "last": np.array([-1]),
+        **({"two": np.array([-1, 3])} if restored else {}),
+    }
+    end = [] if restored else [node("Reshape", f"r{count} last", "y")]
+    return model_of([*nodes, *end], {"r0": (FLOAT, [2, 3])}, [f"r{count}" if restored else "y"], **held)
 
 
 def test_nodes_behind_branches_of_different_ranks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each such branch doubles what follows."""
-    agree(chain(3), *both(r0=rand(3)))
-    with pytest.raises(UserError, match="more than 20 such Ifs depend on each other"):
-        read(chain(100))
+    """Each such branch doubles what follows, until all that is used later has one type again."""
+    agree(chain(3), {"r0": rand(2, 3)}, {"r0": -(rand(2, 3) ** 2)})
     monkeypatch.setattr(differing, "MOST_COPIED", 500)
     with pytest.raises(UserError, match="these are more than 500 nodes"):
-        read(chain(12))
+        read(chain(100))
 
 
-def test_branches_of_branches_are_read_once() -> None:
-    """Twenty levels are some sixty nodes. Where each level was read twice, they would be a million."""
-    inner = body("p0", [node("Neg", "x", "p0")], ["p0"])
+def test_branches_of_different_ranks_one_after_the_other_cost_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differing, "MOST_COPIED", 6 * 40)
+    assert branches(agree(chain(40, restored=True), {"r0": rand(2, 3)}, {"r0": -(rand(2, 3) ** 2)})) == 40
+
+
+def test_a_condition_is_known_in_its_branches() -> None:
+    inner = choose(
+        "c", ["z"], body("a", [node("Neg", "x", "a")], ["a"]), body("b", [node("ReduceSum", "x", "b")], ["b"])
+    )
+    then = body("then", [inner, node("MatMul", "z w", "m")], ["m"])
+    otherwise = body("else", [node("Not", "c", "d"), choose("d", ["e"], then, then)], ["e"])
+    model = model_of([choose("c", ["y"], then, otherwise)], {"c": (BOOL, [1]), "x": (FLOAT, ["n", 4])}, ["y"], w=W)
+    module = read(model)
+    assert branches(module) == 1
+    (found,) = evaluate(module, {"c": np.array([True]), "x": rand(3, 4)}).values()
+    np.testing.assert_allclose(found, -rand(3, 4) @ W, rtol=1e-5)
+
+
+@pytest.mark.parametrize("ranks", [False, True])
+def test_branches_of_branches_are_read_once(ranks: bool) -> None:
+    """Twenty levels are some eighty nodes. Where each level was read twice, they would be a million."""
+    nodes, result = [node("Neg", "x", "s0")], "s0"
     for n in range(1, 20):
-        other = body(f"q{n}", [node("Exp", "x", f"q{n}")], [f"q{n}"])
-        inner = body(f"p{n}", [choose("c", [f"r{n}"], inner, other)], [f"r{n}"])
-    last = body("last", [node("Abs", "x", "z")], ["z"])
-    model = model_of([choose("c", ["y"], inner, last)], {"c": (BOOL, []), "x": (FLOAT, [3])}, ["y"])
-    module = read(from_bytes(model.SerializeToString(), limits=Limits(nodes=100)))
-    for taken in (True, False):
-        (found,) = evaluate(module, {"c": np.array(taken), "x": np.array([1, -2, 3], np.float32)}).values()
-        np.testing.assert_array_equal(found, [-1, 2, -3] if taken else [1, 2, 3])
+        inner = body(f"p{n}", nodes, [result])
+        other = body(f"q{n}", [node("Unsqueeze", "x zero", f"q{n}") if ranks else node("Exp", "x", f"q{n}")], [f"q{n}"])
+        chosen, result = choose(f"i{n}", [f"s{n}"], inner, other), f"r{n}"
+        nodes = [node("Gather", f"c at{n}", f"i{n}"), chosen, node("Reshape", f"s{n} flat", result)]
+    held = {f"at{n}": np.array(n) for n in range(1, 20)}
+    inputs = {"c": (BOOL, [20]), "x": (FLOAT, [3])}
+    model = model_of(nodes, inputs, [result], **held, flat=np.array([-1]), **({"zero": np.array([0])} if ranks else {}))
+    module = read(from_bytes(model.SerializeToString(), limits=Limits(nodes=150)))
+    x = np.array([1, -2, 3], np.float32)
+    other_branch = x if ranks else np.exp(x)
+    for conditions in (np.ones(20, bool), np.arange(20) != 19, np.arange(20) != 4):
+        (found,) = evaluate(module, {"c": conditions, "x": x}).values()
+        np.testing.assert_allclose(found, -x if conditions.all() else other_branch, rtol=1e-6)
+
+
+def calling_functions(depth: int, *, sizes: bool = False) -> ModelProto:
+    """Functions whose branches call the next one: of what they take, and of something else, of another size if
+    `sizes`."""
+    other = node("Concat", "x x", "n", axis=0) if sizes else node("Neg", "x", "n")
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("f", 1)]
+    last = [node("MatMul", "x w", "m"), node("Add", "m x", "y")]
+    functions = [helper.make_function("f", "f0", ["x", "c", "w"], ["y"], last, opsets)]
+    for n in range(1, depth):
+        call = [helper.make_node(f"f{n - 1}", [x, "c", "w"], [y], domain="f") for x, y in (("x", "a"), ("n", "b"))]
+        otherwise = body("else", [other, call[1]], ["b"])
+        nodes = [
+            node("Constant", "", "at", value_int=n),
+            node("Gather", "c at", "is"),
+            choose("is", ["z"], body("then", call[:1], ["a"]), otherwise),
+            node("Exp", "z", "y"),
+        ]
+        functions.append(helper.make_function("f", f"f{n}", ["x", "c", "w"], ["y"], nodes, opsets))
+    graph = helper.make_graph(
+        [helper.make_node(f"f{depth - 1}", ["x", "c", "w"], ["y"], domain="f")],
+        "g",
+        [helper.make_tensor_value_info(*info) for info in (("c", BOOL, [depth]), ("x", FLOAT, ["n", 4]))],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(rand(4, 4) / 8, "w")],
+    )
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
+
+
+@pytest.mark.parametrize("sizes", [False, True])
+def test_functions_that_both_branches_end_with_are_called_once(sizes: bool) -> None:
+    model = calling_functions(4, sizes=sizes)
+    x = (rand(3, 4) - 1) / 8
+    agree(model, *({"c": np.array([0, a, b, a], bool), "x": x} for a in (0, 1) for b in (0, 1)))
+    deep = calling_functions(20, sizes=sizes)
+    assert branches(read(from_bytes(deep.SerializeToString(), limits=Limits(nodes=300)))) == (19 if sizes else 0)
+
+
+def test_functions_that_branches_do_not_end_with_are_bounded() -> None:
+    """Each is called by both branches of the one around it, and something follows."""
+    model = calling_functions(20)
+    for function in model.functions:
+        for chosen in (n for n in function.node if n.op_type == "If"):
+            then = next(a.g for a in chosen.attribute if a.name == "then_branch")
+            then.node.append(node("Relu", "a", "r"))
+            then.output[0].name = "r"
+    with pytest.raises(UserError, match="more than 2,000"):
+        read(from_bytes(model.SerializeToString(), limits=Limits(nodes=2000)))

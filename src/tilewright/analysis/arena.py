@@ -252,7 +252,7 @@ class _Run:
         passed = [b for b in s.arguments if b in self.places]
         made = {b for n, b in enumerate(s.arguments) if n in written and b in self.places}
         if not self.functions[s.callee].body.inside():  # compiled elsewhere: a buffer passed to it alone is its own
-            made |= {b for b in passed if self.uses[b] == 1}
+            made |= {b for b in passed if self.uses[b] == 1 and self.places[b].owner is b}
         for buffer in passed:
             if buffer not in made:
                 self.read(buffer)

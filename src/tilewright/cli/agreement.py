@@ -7,9 +7,9 @@ zero, which are sums of terms that cancel, from counting as far off. An element 
 
 from the exact one, where u is the unit roundoff of its type and its spread the root of the mean square of what random
 rounding errors made of it (analysis/rounding.py). Results that are no floating-point numbers must be the exact ones,
-and so must infinities and NaN, except where a random rounding error led to just what was found: there rounding
-decides, as between the two largest elements of an arg_reduce that are equal but for rounding, and such elements are
-counted.
+and so must infinities and NaN, except where a random rounding error led to just what was found, or to numbers among
+which it is: there rounding decides, as between the two largest elements of an arg_reduce that are equal but for
+rounding, and such elements are counted.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def judge(name: str, found: Array, evaluated: Array, exact: Array, center: Array
     ours = found.astype(np.float64)
     allowed = _allowed(exact, center if center.shape == exact.shape else exact, alike, unit_roundoff(dtype))
     theirs = evaluated.astype(np.float64) if evaluated.shape == exact.shape else np.full(exact.shape, math.inf)
-    return _judge_floats(name, ours, theirs, exact, allowed, alike)
+    return _judge_floats(name, ours, theirs, exact, allowed, alike, unit_roundoff(dtype))
 
 
 def _judge_others(name: str, found: Array, evaluated: Array, exact: Array, samples: Sequence[Array]) -> Verdict:
@@ -100,11 +100,11 @@ def _judge_others(name: str, found: Array, evaluated: Array, exact: Array, sampl
 
 
 def _judge_floats(
-    name: str, ours: Array, theirs: Array, exact: Array, allowed: Array, samples: Sequence[Array]
+    name: str, ours: Array, theirs: Array, exact: Array, allowed: Array, samples: Sequence[Array], u: float
 ) -> Verdict:
     special = ~(np.isfinite(ours) & np.isfinite(exact))
     wrong = special & ~_same(ours, exact)
-    explained = wrong & _any(_same(ours, s) | (np.isfinite(ours) & np.isfinite(s)) for s in samples)
+    explained = wrong & (_any(_same(ours, s) for s in samples) | _near_samples(ours, samples, u))
     if (wrong & ~explained).any():
         return Verdict(name, math.inf, math.inf, math.inf, 0.0, False, int(explained.sum()), ours.size)
     gaps = np.where(special, 0.0, _gaps(ours, exact))
@@ -114,6 +114,21 @@ def _judge_floats(
     gap, other, limit, size = (float(x.reshape(-1)[at]) for x in (gaps, _gaps(theirs, exact), allowed, _scale(exact)))
     relative, evaluator, share = (float(_ratio(np.array(x), np.array(size))) for x in (gap, other, limit))
     return Verdict(name, gap, relative, evaluator, share, gap <= limit, int(explained.sum()), ours.size)
+
+
+def _near_samples(ours: Array, samples: Sequence[Array], u: float) -> Array:
+    """Where a number is as near as the finite numbers among samples are to one another, or as one rounding brings it to
+    the only one: as where a sum overflows in some of them."""
+    if not samples:
+        return np.asarray(False)
+    drawn = np.stack(samples)
+    held = np.isfinite(drawn)
+    count = held.sum(axis=0)
+    with np.errstate(all="ignore"):
+        middle = np.where(held, drawn / count, 0.0).sum(axis=0)
+        spread = np.sqrt(np.where(held, np.square(drawn - middle) / count, 0.0).sum(axis=0))
+        near = np.abs(ours - middle) <= SAFETY * np.maximum(spread, u * np.abs(middle))
+    return np.asarray(np.isfinite(ours) & (count > 0) & near)
 
 
 def _allowed(exact: Array, center: Array, samples: Sequence[Array], u: float) -> Array:

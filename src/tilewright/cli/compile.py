@@ -29,7 +29,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="The file to write; one that ends in .so, .a or .o is a library for programs without Python. "
+        help="The file to write; one that ends in .so, .a, .o or .wasm is a library for programs without Python. "
         "[default: the model's name with .tw]",
     ),
 ]
@@ -88,7 +88,8 @@ def compile(
 
     The file holds machine code, weights and the names of inputs and outputs; tilewright.load and `tilewright run` take
     it, on any machine that has the instructions of one of its targets. A file that ends in .so, .a or .o is a library
-    for programs in C and other languages, which need no Python. Nothing is written when anything fails.
+    for programs in C and other languages, which need no Python; one that ends in .wasm is a module of WebAssembly.
+    Nothing is written when anything fails.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ from tilewright.cli.saving import place_for
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 
-ENDINGS = (".so", ".o", ".a")
+ENDINGS = (".so", ".o", ".a", ".wasm")
 
 
 class Library:

@@ -47,7 +47,8 @@ Dims = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Where random data starts: a whole number.")]
 
 TARGETS = (
-    "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64 or riscv64; with features: 'x86-64-v3 +avxvnni -f16c'"
+    "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, riscv64 or wasm; "
+    "with features: 'x86-64-v3 +avxvnni -f16c'"
 )
 """What the options for targets take."""
 

@@ -9,17 +9,20 @@ from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
 
-VERSION = 6
+VERSION = 7
 """The version of the contract: raised whenever object code or the runtime expects something else of the other."""
 
 ENTRY = "tilewright_entry"
 """The entry point's symbol; README.md has its signature."""
 
-CALL = ("arguments", "constants", "symbols", "arena", "arena_bytes", "fault", "threads", "profile", "flushes", "others")
+CALL = (
+    *("arguments", "constants", "symbols", "arena", "arena_bytes", "fault", "threads", "profile", "flushes", "others"),
+    "stop",
+)
 """What the entry point is given, in words of a record, as it has the address of: arrays of pointers, of pointers and of
 sizes, scratch memory and its bytes, the fault record, how many threads, the record of a profile or 0, whether
-subnormal numbers are taken for zero, and the record of the caller's own threads (pool_others.py) or 0. Python takes ten
-times as long to hand over ten words as one."""
+subnormal numbers are taken for zero, the record of the caller's own threads (pool_others.py) or 0, and that of
+interrupts (interrupts.py) or 0. Python takes ten times as long to hand over ten words as one."""
 
 PARALLEL = "tilewright_parallel"
 LEAVE = "tilewright_leave"
@@ -36,6 +39,9 @@ ARENA_TOO_SMALL = -1
 ROOM_TOO_SMALL = -2
 """What it returns, less the place of a symbol among the caller's sizes, when that symbol needs to be larger: at least
 the number in the fault record's first word."""
+
+INTERRUPTED = -(1 << 63)
+"""What it returns when a signal ended the call; the exception is in the record of interrupts."""
 
 FAULT_VALUES = 6
 """How many values the fault record has room for, behind its first word."""

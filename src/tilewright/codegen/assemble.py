@@ -7,13 +7,16 @@ but for parts of divisions, which are emitted before it (expressions.py).
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache, lru_cache
 
 import llvmlite.binding as llvm
 
-from tilewright.report.errors import InternalError
-from tilewright.target import Target
+from tilewright.core.processes import Companion, Ended
+from tilewright.report.errors import InternalError, UserError
+from tilewright.target import Target, target_names
+from tilewright.target.host import current_host
 
 _PASSES = ("sroa", "simplify_cfg")
 """Accumulators into registers, fewer blocks. LLVM's whole O2 takes three times as long and, with its vectorizers and
@@ -73,7 +76,43 @@ def _keep_operations_below_phis() -> None:
 
 def assemble(text: str, target: Target, level: int = 3) -> bytes:
     """The object file (ELF, Mach-O or COFF, as the target's) of an IR module. Level 0 takes a fifth of the time: for
-    code that waits for memory and other threads, such as the pool's."""
+    code that waits for memory and other threads, such as the pool's.
+
+    Where LLVM has no instructions for what a module asks of a target, it ends the process. So code for a combination of
+    features that is neither this machine's nor a model is made in another one, and raises UserError where that dies.
+    """
+    return _assemble(text, target, level) if is_tried(target) else _assemble_apart(text, target, level)
+
+
+def is_tried(target: Target) -> bool:
+    """Whether LLVM is known to have instructions for all that is asked of a target: it is at most this machine, or a
+    model without changes."""
+    return target.name in target_names() or target.is_runnable_on(current_host())
+
+
+def _assemble_apart(text: str, target: Target, level: int) -> bytes:
+    task = json.dumps([text, target.record(), level]).encode()
+    try:
+        code = _COMPANION.ask(task)
+    except Ended as error:
+        raise UserError(
+            f"cannot make code for the target {target}",
+            why=f"LLVM has no instructions for what the program asks of it: {error}",
+            fix=f"leave features out, or take a model as it is: {', '.join(target_names())}",
+        ) from None
+    return code if code is not None else _assemble(text, target, level)  # what it raised, this raises again
+
+
+def serve(task: bytes) -> bytes:
+    """What the other process does."""
+    text, record, level = json.loads(task)
+    return _assemble(text, Target.from_record(record), level)
+
+
+_COMPANION = Companion("tilewright.codegen.assemble:serve")
+
+
+def _assemble(text: str, target: Target, level: int) -> bytes:
     module, machine = optimise(text, target, level)
     code: bytes = machine.emit_object(module)
     return code

@@ -26,9 +26,11 @@ class Emitter:
     `scopes` has values that are valid while a scope is open, also the results of some instructions by their text;
     `loaded` has values loaded from memory; `loops` has the loops around the emitted code, outermost first; `allocas`
     are the instructions at the start of the function. `converts_f16` says whether any cast is between f16 and f32, for
-    which a target needs instructions."""
+    which a target needs instructions. `branches_for_extrema` says whether LLVM tests the sign of a scalar for
+    `llvm.maximum` and branches: on x86, where signs of sums are anyone's guess."""
 
-    def __init__(self) -> None:
+    def __init__(self, branches_for_extrema: bool = False) -> None:
+        self.branches_for_extrema = branches_for_extrema
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.names = count().__next__

@@ -12,6 +12,7 @@ from itertools import count
 from typing import TypeVar
 
 from tilewright.codegen.abi import CALL, ENTRY, LEAVE, FaultMessage
+from tilewright.codegen.interrupts import stopped_text
 from tilewright.codegen.names import kernel_symbol
 from tilewright.codegen.parallel import emit_range, emit_share
 from tilewright.codegen.pool import DECLARE_LEAVE, TEAM
@@ -132,11 +133,13 @@ def _unit(
     control = control_of(target.triple)
     declarations |= set(control.declarations) if control is not None and entry is not None else set()
     others: set[str] = set()
+    looks = False
     for function in functions:
-        body = Statements(faults, before)
+        body = Statements(faults, before, branches_for_extrema=target.architecture == "x86_64")
         if function.name == entry:
             body.sites = sites
             parts.append(_entry(function, body))
+            looks = body.looks
         elif function.name in forked:
             turns = forked[function.name]
             parts += [emit_range(function, body, turns), emit_share(function, turns)]
@@ -147,7 +150,7 @@ def _unit(
         if body.out.converts_f16 and not target.has_f16c:
             raise _no_f16(function, target)
     if entry is not None:
-        parts += [sites_text(target.triple), _call_in(forks, control)]
+        parts += [sites_text(target.triple), stopped_text(looks), _call_in(forks, control)]
     names = tuple(f.name for f in functions if f.name != entry and f.name not in forked)
     own = tuple(faults[known:])
     return Unit(names, tuple(sorted(declarations)), tuple(sorted(others)), "\n".join(parts), own, forks, tuple(sites))
@@ -190,13 +193,13 @@ def _call_in(forks: bool, control: Control | None) -> str:
         f"  %team = alloca {TEAM}, align 64",
         f"  store {TEAM} zeroinitializer, ptr %team, align 8",
         "  store i64 %threads, ptr %team, align 8",
-        "  %asked = getelementptr i64, ptr %team, i64 3",
+        f"  %asked = getelementptr {TEAM}, ptr %team, i64 0, i32 3",
         "  store ptr %profile, ptr %asked, align 8",
-        "  %threads_of = getelementptr i64, ptr %team, i64 4",
+        f"  %threads_of = getelementptr {TEAM}, ptr %team, i64 0, i32 4",
         "  store ptr %others, ptr %threads_of, align 8",
         *_flush(control),
         f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
-        "i64 %arena_bytes, ptr %fault, ptr %team, ptr %profile)",
+        "i64 %arena_bytes, ptr %fault, ptr %team, ptr %profile, ptr %stop)",
     ]
     lines += [f"  call void @{LEAVE}(ptr %team)"] if forks else []
     lines += _restore(control)
@@ -246,7 +249,7 @@ def _entry(function: Function, body: Statements) -> str:
     body.statement(function.body)
     signature = (
         f"define internal i64 @{PROGRAM}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
-        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team, ptr %profile) #0"
+        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team, ptr %profile, ptr %stop) #0"
     )
     return "\n".join([f"{signature} {{", "entry:", *body.out.allocas, *body.out.lines, "  ret i64 0", "}", ""])
 
@@ -254,6 +257,7 @@ def _entry(function: Function, body: Statements) -> str:
 def _footer(target: Target) -> str:
     width = target.vector_bits
     attributes = f'noinline nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+    attributes += f" {target.length_attribute}"
     return "\n".join(
         [
             f"attributes #0 = {{ {attributes} }}",

@@ -84,10 +84,15 @@ _BEFORE_YIELD = 4096
 """Pauses before a waiting thread begins to let others have its core, once in 256."""
 
 
+def has_threads(triple: str) -> bool:
+    """Whether a system has pthreads: Windows has others, WebAssembly none."""
+    return not ("windows" in triple or triple.startswith("wasm"))
+
+
 def pool_text(triple: str, data_layout: str) -> str:
     """The pool for one machine. Where there are no pthreads, every loop runs in its caller."""
     head = f'target triple = "{triple}"\ntarget datalayout = "{data_layout}"\n'
-    if "windows" in triple:
+    if not has_threads(triple):
         return head + _WITHOUT_THREADS
     declaration, pause, factor = _PAUSES.get(triple.split("-", 1)[0], ("", "", 64))
     apple = "darwin" in triple or "macos" in triple

@@ -127,7 +127,7 @@ none:
 
 def notes_text(triple: str) -> str:
     """`now` and `note`: the time, and an event in a lane."""
-    if "windows" in triple:
+    if "windows" in triple or triple.startswith("wasm"):
         return _CYCLES + _NOTE
     clock = 6 if "darwin" in triple or "macos" in triple else 1
     return _CLOCK.replace("$CLOCK$", str(clock)) + _NOTE

@@ -9,6 +9,7 @@ from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, ROOM
 from tilewright.codegen.emitter import Emitter, OpenLoop
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.idle_loops import acts
+from tilewright.codegen.interrupts import COUNT, DECLARATION, look
 from tilewright.codegen.masked import Failing
 from tilewright.codegen.memory import Memory
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
@@ -61,10 +62,12 @@ class Statements:
     """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
     units, `before` knows how many messages come before theirs; `others` collects the declarations of those called;
     `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py); `rooms` has the
-    places of its symbols among the caller's sizes."""
+    places of its symbols among the caller's sizes; `looks` says whether a loop of it can be interrupted."""
 
-    def __init__(self, faults: list[FaultMessage], before: Mapping[str, int] | None = None) -> None:
-        self.out = Emitter()
+    def __init__(
+        self, faults: list[FaultMessage], before: Mapping[str, int] | None = None, branches_for_extrema: bool = False
+    ) -> None:
+        self.out = Emitter(branches_for_extrema)
         self.memory = Memory(self.out)
         self.lanes = self.memory.lanes
         self.emit = Expressions(self.out, self.memory).emit
@@ -76,6 +79,7 @@ class Statements:
         self.whole: set[Stmt] = set()
         self.rooms: dict[Var, int] = {}
         self.sites: list[str] | None = None
+        self.looks = False
         self._ended: str | None = None
         self._innermost = False
 
@@ -186,6 +190,8 @@ class Statements:
         self._innermost = True
         self.body(loop.body)
         self.out.scopes.pop()
+        if any(isinstance(part, CallFunction) for part in preorder(loop.body)):
+            self._look()
         metadata = INNERMOST if self._innermost else OUTER
         self._innermost = False
         following = self.out.fresh(f"add nuw nsw i64 {index}, 1")
@@ -250,8 +256,20 @@ class Statements:
         self.out.start(f"turn{n}")
         self.body(body)
         self.out.scopes.pop()
+        self._look()
         self.branch(f"test{n}")
         self.out.start(f"end{n}")
+
+    def _look(self) -> None:
+        """Ends the step of a loop of a program, which is where the call can be interrupted."""
+        if self.sites is None:
+            return
+        self.out.allocas += [] if self.looks else COUNT
+        self.out.declarations |= {DECLARATION}
+        self.looks = True
+        n = next(self.labels)
+        self.out.lines += look(n, f"%v{self.out.names()}")
+        self.out.start(f"on{n}")
 
     def _alloc(self, alloc: Alloc) -> None:
         """Arena buffers are an offset into the arena; stack and register buffers are allocated once, on entry."""

@@ -11,12 +11,14 @@ because it raises, dies or does not answer, is done here. A worker whose parent 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -106,6 +108,65 @@ class Workers(Generic[T, R]):
             return
 
 
+class Ended(Exception):
+    """A process ended in the middle of a task. Its text is the last that it wrote to stderr."""
+
+
+class Companion:
+    """A process that runs `function`, named as module:function, one task after another, for what may end a process. It
+    begins with the first task, and stays until it dies or this process ends."""
+
+    def __init__(self, function: str, settings: Mapping[str, str] | None = None) -> None:
+        self._function, self._settings = function, dict(settings or {})
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._said: IO[bytes] | None = None
+
+    def ask(self, task: bytes) -> bytes | None:
+        """What the function makes of a task; None where it raised. Raises Ended where the process died, and OSError
+        where none can be started."""
+        with self._lock:
+            process = self._running()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            answered = False
+            try:
+                _send(process.stdin, task)
+                answer = _receive(process.stdout)
+                answered = True
+                return answer
+            except (BrokenPipeError, EOFError):
+                raise Ended(self._last_words(process)) from None
+            finally:
+                if not answered:  # an answer that comes late would be taken for the next task's
+                    self.end()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._owner != os.getpid():
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115
+            if not self._owner:
+                atexit.register(self.end)
+            self._process, self._owner = _start(self._function, self._settings, self._said), os.getpid()
+        return self._process
+
+    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
+        process.wait()
+        assert self._said is not None
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").splitlines()
+        return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
+
+    def end(self) -> None:
+        """Ends the process; the next task begins another one."""
+        process, self._process = self._process, None
+        if process is not None and self._owner == os.getpid():
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, self._said):
+                _close(pipe)
+
+
 def _next(waiting: deque[int]) -> int | None:
     try:
         return waiting.popleft()
@@ -113,14 +174,14 @@ def _next(waiting: deque[int]) -> int | None:
         return None
 
 
-def _start(function: str, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(function: str, settings: Mapping[str, str], said: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
     """A worker, in a session of its own: what a terminal sends to this process does not reach it."""
     path = [os.path.abspath(entry) for entry in sys.path]
     return subprocess.Popen(
         [sys.executable, "-c", _BEGIN, function, *path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if said is None else said,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **settings},
         start_new_session=True,
     )

@@ -23,7 +23,7 @@ from tilewright.expr.overflow import fits
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
-from tilewright.graph.symbolic import If, Require, Size, While
+from tilewright.graph.symbolic import If, Require, Size, While, bodies_of
 from tilewright.report.errors import InternalError, UserError
 from tilewright.report.nearest import suggest
 from tilewright.types.tensor import TensorType
@@ -145,6 +145,18 @@ class GraphBuilder:
         self.nodes.append(Node(REGISTRY["size"], (scalar,), attrs, (), (symbol,), self.source))
         return symbol
 
+    def adopt(self, inner: GraphBuilder, becomes: Mapping[Value, Value]) -> None:
+        """Takes the nodes of a function that is built inside of this one, with `becomes` for its parameters."""
+        self.late |= inner.late
+        self._guarded |= inner._guarded
+        for node in inner.nodes:
+            if isinstance(node.attrs, Require):
+                with self.at(node.source):
+                    self.require(node.attrs.cond, node.attrs.message)
+                continue
+            self.nodes.append(node.replace(inputs=tuple([becomes.get(v, v) for v in node.inputs])))
+            self._own.update(node.outputs)
+
     def forget(self, known: Collection[str]) -> None:
         """Drops the functions for nodes to run that are not among the known ones: nothing came of them."""
         for name in [name for name in self.bodies if name not in known]:
@@ -189,11 +201,19 @@ class GraphBuilder:
         )
 
     def module(self, results: Mapping[str, Value] | Sequence[Value]) -> Module:
-        """A module of this function and those that its nodes run; unnamed results are called by their values' names."""
+        """A module of this function and those that its nodes, and theirs, run; unnamed results are called by their
+        values' names."""
         if not isinstance(results, Mapping):
             results = {f"{v.name}{n}" if n else v.name: v for n, v in enumerate(results)}
         function = self.function(results)
-        return Module({function.name: function, **self.bodies}, dict(self.constants), function.name)
+        run = {function.name: function}
+        waiting = [function]
+        while waiting:
+            names = [name for node in waiting.pop().nodes for name in bodies_of(node.attrs) if name not in run]
+            run.update((name, self.bodies[name]) for name in names)
+            waiting += [run[name] for name in dict.fromkeys(names)]
+        bodies = {name: body for name, body in self.bodies.items() if name in run}
+        return Module({function.name: function, **bodies}, dict(self.constants), function.name)
 
 
 def _default(attributes: type[Attributes]) -> Attributes:

@@ -9,7 +9,7 @@ The branches have the symbols of the function around them. Extents that they giv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Expr, Var
@@ -37,6 +37,22 @@ class IfBuilder:
         if value not in own:
             own[value] = branch.param(f"{value.name}.{len(branch.params)}", value.type)
         return own[value]
+
+    def graft(self, side: int) -> dict[Value, Value]:
+        """Adds the nodes of one branch (0 for `then`) to the function around it instead of a node that chooses. The
+        values that the branch's parameters stand for, by these."""
+        becomes = {param: value for value, param in self._params[side].items()}
+        self.graph.adopt((self.then, self.otherwise)[side], becomes)
+        return becomes
+
+    def move(self, graph: GraphBuilder, becomes: Mapping[Value, Value]) -> None:
+        """Continues in another function, to which the nodes of the one around it were added, with `becomes` for values
+        of that one."""
+        self.graph, self.cond = graph, becomes.get(self.cond, self.cond)
+        for own in self._params:
+            kept = {becomes.get(value, value): param for value, param in own.items()}
+            own.clear()
+            own.update(kept)
 
     def finish(self, then: Sequence[Value], otherwise: Sequence[Value]) -> tuple[Value, ...]:
         """Adds the node for these results of the branches, of the same element types and ranks; its results."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tilewright.codegen.abi import ARENA_TOO_SMALL, ROOM_TOO_SMALL
+from tilewright.codegen.abi import ARENA_TOO_SMALL, INTERRUPTED, ROOM_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
 from tilewright.report.arguments import check_kind, check_seconds, check_size
 from tilewright.report.errors import RuntimeFault, UserError
@@ -159,7 +159,8 @@ class Executable:
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
         """Runs the program on arrays given in order, by name, or both. Returns the outputs as fresh arrays, or in those
         of `out`: an array for the only output, a sequence of arrays or None, or a mapping from names. They are written
-        in place; after a RuntimeFault they hold anything.
+        in place; after a RuntimeFault, or an interrupt, they hold anything. Ctrl-C, or any signal whose handler raises,
+        ends the loops of a model in the main thread.
 
         Raises UserError for an input that is missing, unknown, or of the wrong element type or shape, and for an array
         of `out` that does not fit; RuntimeFault when the program meets a value it must not go on with.
@@ -369,6 +370,8 @@ class Executable:
                 return
             if status > 0:
                 raise self._fault(status, frame.fault)
+            if status == INTERRUPTED:
+                frame.interrupted()
             needed = int(frame.fault[0])
             if status != ARENA_TOO_SMALL:
                 frame.enlarge(ROOM_TOO_SMALL - status, needed)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.codegen.abi import CALL, FAULT_VALUES
 from tilewright.runtime.checked import Guarded
+from tilewright.runtime.interrupts import raise_caught, record_of_interrupts
 from tilewright.runtime.memory import UNCOUNTABLE, allocate, check_memory
 from tilewright.runtime.reuse import Output
 
@@ -34,7 +35,7 @@ class Frame:
 
     __slots__ = (
         *("at_end", "call_at", "fault", "guarded", "looks", "memory", "place", "places", "pointers"),
-        *("record", "rooms", "short", "sizes", "taken"),
+        *("record", "rooms", "short", "sizes", "stop", "taken"),
     )
 
     def __init__(self, shape: FrameShape) -> None:
@@ -44,6 +45,8 @@ class Frame:
         pointers, sizes, fault = (ctypes.addressof(a) for a in (self.pointers, self.sizes, self.fault))
         words = {"arguments": pointers, "constants": shape.constants, "symbols": sizes, "fault": fault}
         words |= {"threads": shape.threads, "flushes": int(shape.flushes)}
+        self.stop = record_of_interrupts()
+        words["stop"] = 0 if self.stop is None else ctypes.addressof(self.stop)
         self.record: Any = (ctypes.c_int64 * len(CALL))(*(words.get(name, 0) for name in CALL))
         self.call_at = ctypes.addressof(self.record)
         self.places = tuple(Output() for _ in range(shape.outputs))
@@ -64,6 +67,7 @@ class Frame:
         if least >= UNCOUNTABLE:
             check_memory(least, "buffers")
         self.sizes[place] = min(max(least, 2 * self.sizes[place]), UNCOUNTABLE)
+        self._forget_guards()
 
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
@@ -79,14 +83,24 @@ class Frame:
         """Lets the sizes that calls make larger be what they were at first; whether one was larger."""
         first = list(self.sizes[self.place : self.place + len(self.rooms)])
         self._begin_small()
+        self._forget_guards()
         return first != list(self.rooms)
+
+    def _forget_guards(self) -> None:
+        """Has a checked program ask for an arena again: other sizes put buffers where guards are in the one it has."""
+        if self.guarded is not None:
+            self.record[_ARENA] = self.record[_ARENA_BYTES] = 0
 
     def begin(self, constants: int, at_end: bool) -> None:
         """Begins a call of a checked program: constants are at these addresses, and the buffers of the arena, which is
         made anew, begin or end where a guard does."""
         self.at_end = at_end
         self.record[_CONSTANTS] = constants
-        self.record[_ARENA] = self.record[_ARENA_BYTES] = 0
+        self._forget_guards()
+
+    def interrupted(self) -> None:
+        """Raises the exception of a signal that ended a call."""
+        raise_caught(self.stop)
 
     @property
     def profile(self) -> int | None:

@@ -62,6 +62,16 @@ class Interface:
         parts = [part for d in port.type.shape for part in preorder(d) if isinstance(part, Expr)]
         return any(part.dtype.is_float or (isinstance(part, Var) and part not in self.symbols) for part in parts)
 
+    def bindings(self) -> dict[tuple[int, int], Var]:
+        """Which dimensions give the symbols their sizes, each the first that is its symbol alone: numbers of the input
+        and of the axis, in their order. All other dimensions are compared with what the symbols make them."""
+        dimensions = [(n, axis, d) for n, port in enumerate(self.inputs) for axis, d in enumerate(port.shape)]
+        first: dict[Var, tuple[int, int]] = {}
+        for n, axis, extent in dimensions:
+            if isinstance(extent, Var):
+                first.setdefault(extent, (n, axis))
+        return {place: symbol for symbol, place in first.items()}
+
     def binder(self) -> Binder:
         """A function from the inputs' shapes to (values of the symbols, shapes of the outputs, None where dynamic, and
         the bytes of the others that have a dimension).
@@ -81,7 +91,7 @@ class _Binder:
         self.interface = interface
         self.names = {symbol: f"s{n}" for n, symbol in enumerate(interface.symbols)}
         self.lines = ["def bind(shapes):"]
-        self.bound: set[Var] = set()
+        self.bindings = interface.bindings()
         self.bytes: list[str] = []
         self.known_bytes = 0
         self.allowed = [0]
@@ -122,16 +132,15 @@ class _Binder:
             indent *= 2
         self.lines.append(f"{indent}if len(d) != {port.type.rank}: wrong_rank({n}, shapes)")
         for axis, extent in enumerate(shape):
-            if isinstance(extent, Var) and extent not in self.bound:
-                self.bound.add(extent)
-                self.lines.append(f"{indent}{self.names[extent]} = d[{axis}]")
+            if (n, axis) in self.bindings:
+                self.lines.append(f"{indent}{self.names[self.bindings[n, axis]]} = d[{axis}]")
             elif isinstance(extent, Const):
                 wrong = f"wrong_size({n}, {axis}, shapes, {extent.value})"
                 self.lines.append(f"{indent}if d[{axis}] != {extent.value}: {wrong}")
 
     def _check_bound(self) -> None:
         """Every symbol is some input's dimension by itself."""
-        missing = [s.name for s in self.interface.symbols if s not in self.bound]
+        missing = [s.name for s in self.interface.symbols if s not in self.bindings.values()]
         if missing:
             raise UserError(
                 f"nothing gives the symbol {missing[0]} a size",
@@ -169,13 +178,24 @@ class _Binder:
 
     def _wrong_size(self, n: int, axis: int, shapes: Sequence[Shape], expected: int) -> None:
         port = self.interface.inputs[n]
-        extent = port.type.shape[axis]
-        size = str(extent) if isinstance(extent, Const) else f"{extent} = {expected}, as the other inputs have it"
+        wanted = expected_size(port, axis, expected)
         raise UserError(
-            f"input {port.label} has the wrong shape",
-            why=f"dimension {axis} of its shape {shapes[n]} is {shapes[n][axis]}, and {port} expects {size}",
+            wrong_shape(port),
+            why=f"dimension {axis} of its shape {shapes[n]} is {shapes[n][axis]}, and {wanted}",
             fix=f"give {port.label} the shape {_shape_text(port)}",
         )
+
+
+def wrong_shape(port: Port) -> str:
+    """What is said of an input one of whose dimensions is not what the program takes."""
+    return f"input {port.label} has the wrong shape"
+
+
+def expected_size(port: Port, axis: int, size: object) -> str:
+    """What an input's dimension should be; its `size` in this call, which a symbol decides, is shown beside it."""
+    extent = port.shape[axis]
+    shown = f"{extent}" if isinstance(extent, Const) else f"{extent} = {size}, as the other inputs have it"
+    return f"{port} expects {shown}"
 
 
 def _counted(rank: int) -> str:

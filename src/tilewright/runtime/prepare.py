@@ -38,6 +38,9 @@ Array = np.ndarray[Any, Any]
 MOST_BESIDE_EMPTY = 1 << 30
 """What the dimensions of an array without elements that are not 0 may multiply to: programs count to them."""
 
+TOO_SMALL = "the inputs are too small for the program"
+"""What is said where a result would have a negative size."""
+
 Given = Sequence[Any]
 Wanted = Sequence[Array | None] | None
 Prepared = tuple[tuple[int, ...], tuple[Array | None, ...], tuple[Array, ...]]
@@ -89,7 +92,7 @@ def _source(interface: Interface) -> str:
     for n, (o, late) in enumerate(zip(results, dynamic, strict=True), len(arrays)):
         lines.append(f"pointers[{n}] = {None if late else ADDRESS.format(o)}")
     for n, port in enumerate(interface.inputs):
-        if port.type.rank > 1 and port.type.static_shape() is None:
+        if may_be_large_beside_empty(port):
             lines.append(f"if 0 in a{n}.shape: check_empty(input{n}, a{n}.shape)")
     lines.append(f"return symbols, {_tuple(results)}, {_tuple(arrays)}")
     return "\n    ".join(["def prepare(given, wanted, places, pointers):", *lines])
@@ -99,13 +102,23 @@ def _tuple(names: Sequence[str]) -> str:
     return f"({''.join(f'{name}, ' for name in names)})"
 
 
+def may_be_large_beside_empty(port: Port) -> bool:
+    """Whether an input may have no elements, and other dimensions of any size."""
+    return port.type.rank > 1 and port.type.static_shape() is None
+
+
+def large_beside_empty(port: Port) -> str:
+    """What is said of an input without elements whose other dimensions are too large."""
+    return f"input {port.label} has no elements, and dimensions that are too large"
+
+
 def check_empty(port: Port, shape: Shape) -> None:
     """Raises UserError for an array without elements whose other dimensions are so large that a loop to them would not
     end in time: it takes no memory, so nothing else bounds them."""
     others = prod(size for size in shape if size)
     if others > MOST_BESIDE_EMPTY:
         raise UserError(
-            f"input {port.label} has no elements, and dimensions that are too large",
+            large_beside_empty(port),
             why=f"those of its shape {shape} that are not 0 multiply to {others:,}; the most is {MOST_BESIDE_EMPTY:,}",
             fix=f"give {port.label} smaller dimensions",
         )
@@ -115,5 +128,5 @@ def _no_room(interface: Interface, shapes: Sequence[Shape | None]) -> RuntimeFau
     """The fault for results that no array can be made for."""
     shown = (f"{p.label} of shape {s}" for p, s in zip(interface.outputs, shapes, strict=True) if s is not None)
     if any(d < 0 for s in shapes if s is not None for d in s):
-        return RuntimeFault("the inputs are too small for the program", why=f"it would return {', '.join(shown)}")
+        return RuntimeFault(TOO_SMALL, why=f"it would return {', '.join(shown)}")
     return RuntimeFault("there is no room for the results of the call", why=f"they are {', '.join(shown)}")

@@ -11,6 +11,7 @@ A row holds for a family's full vector register and for narrower ones, unless it
     [p600] [x280] [x60]   LLVM's scheduling models of SiFive's P600 (vectors of 128 bits, two units that multiply and
               add after 6 cycles, one that loads, one that stores, one that permutes) and X280 (512 bits, units of 256),
               and of SpacemiT's X60 (256 bits, units of 128)
+    [a64fx]   Fujitsu, A64FX Microarchitecture Manual
     [apple]   Dougall Johnson, "Apple M1 microarchitecture research"
     [here]    measured with this package's probes
 
@@ -130,6 +131,11 @@ _NEOVERSE: Final = Family(
     dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.5, reads=(16, 8, 8), writes=(14, 8, 8),
     memory=(14, 10, 100), waits=(11, 60),
 )  # fmt: skip
+_SVE: Final = Family(
+    "generic aarch64 of 256 bits", "[v1]: two units for SVE; divisions and gathers in proportion to NEON's", 256, 2.6,
+    shuffle=0.5, gather=8, divide=10, sqrt=10, chain=1.4, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0}, widen=0.5,
+    reads=(28, 12, 8), writes=(24, 12, 8), memory=(20, 14, 100), waits=(11, 60),
+)  # fmt: skip
 _RISCV: Final = Family(
     "generic riscv64", "[p600]'s core, a gather of an element a cycle, with usual memory; without V as with it", 128,
     3.0, latency=6, load=1, store=1, broadcast=1, shuffle=1, shuffle2=2, gather=4, divide=38, sqrt=38, chain=1.6,
@@ -184,8 +190,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
             writes=(24, 14, 8)),
     replace(_GENERIC, name="generic x86-64", source="a product and a sum on two units that do either", bits=128,
             fma=1, gather=4, divide=3, sqrt=3, shuffle=0.5, shuffle2=0.5),
+    replace(_GENERIC, name="generic wasm", source="generic x86-64's core, which usually runs it", bits=128, fma=1,
+            gather=4, divide=3, sqrt=3, shuffle=0.5, shuffle2=0.5),
     replace(_NEOVERSE, name="generic aarch64", source="Neoverse N1's core, with usual memory", ghz=3.0,
             reads=(24, 10, 8), writes=(16, 8, 8), memory=(16, 8, 32)),
+    _SVE,
+    replace(_SVE, name="generic aarch64 of 512 bits", source="[a64fx]: two units, 9 cycles; else as that of 256 bits",
+            bits=512, ghz=2.2, latency=9, shuffle=1, gather=16, divide=20, sqrt=20),
     _RISCV,
     *(replace(_LONG_RISCV.at(bits), name=f"generic riscv64 of {bits} bits") for bits in (256, 512, 1024)),
 )  # fmt: skip
@@ -198,6 +209,8 @@ _GENERIC_OF: Final[Mapping[tuple[str, int], str]] = {
     ("x86_64", 256): "generic x86-64-v3",
     ("x86_64", 128): "generic x86-64",
     ("aarch64", 128): "generic aarch64",
+    ("wasm32", 128): "generic wasm",
+    **{("aarch64", bits): f"generic aarch64 of {bits} bits" for bits in (256, 512)},
     ("riscv64", 128): "generic riscv64",
     **{("riscv64", bits): f"generic riscv64 of {bits} bits" for bits in (256, 512, 1024)},
 }

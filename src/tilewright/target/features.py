@@ -92,7 +92,12 @@ _ARM_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
     "i8mm": ("neon",),
     "sve": ("fullfp16", "neon"),
     "sve2": ("sve",),
+    "sve256": ("sve",),
+    "sve512": ("sve",),
 }
+LENGTHS: Final = {"sve256": 256, "sve512": 512}
+"""Features that say how many bits a vector of SVE has, exactly. LLVM is told by another attribute."""
+
 _RISCV_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
     "64bit": (),
     "m": (),
@@ -106,7 +111,13 @@ _RISCV_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
     "zvl512b": ("zvl256b",),
     "zvl1024b": ("zvl512b",),
 }
-_IMPLIES: Final = {"x86_64": _X86_IMPLIES, "aarch64": _ARM_IMPLIES, "riscv64": _RISCV_IMPLIES}
+_WASM_IMPLIES: Final[dict[str, tuple[str, ...]]] = {"simd128": ()}
+_IMPLIES: Final = {
+    "x86_64": _X86_IMPLIES,
+    "aarch64": _ARM_IMPLIES,
+    "riscv64": _RISCV_IMPLIES,
+    "wasm32": _WASM_IMPLIES,
+}
 
 _V1: Final = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse2")
 _V2: Final = (*_V1, "cx16", "crc32", "popcnt", "sahf", "sse4.2")
@@ -164,6 +175,16 @@ LEVELS: Final[dict[str, frozenset[str]]] = {
 """The levels of x86-64, lowest first. LLVM has a processor of each name, with exactly these features."""
 
 
+BASE: Final[dict[str, frozenset[str]]] = {
+    "x86_64": LEVELS["x86-64"],
+    "aarch64": close("aarch64", ("neon",)),
+    "riscv64": RV64GC,
+    "wasm32": frozenset(("simd128",)),
+}
+"""What no machine of an architecture lacks: how functions call one another is made of these, and LLVM's least processor
+has them."""
+
+
 def choose_cpu(architecture: str, features: frozenset[str]) -> str:
     """The LLVM processor to compile for: the highest one that assumes nothing beyond `features`.
 
@@ -176,11 +197,11 @@ def choose_cpu(architecture: str, features: frozenset[str]) -> str:
 
 
 def choose_vectors(architecture: str, features: frozenset[str]) -> Vectors:
-    """The widest registers `features` give. SVE counts as NEON: its width is unknown when compiling. RISC-V's vectors
+    """The widest registers `features` give. SVE whose length they do not say counts as NEON. RISC-V's vectors
     are as long as is certain: 128 bits (`v`), or more (`zvl256b`); without them, four of the 32 scalars take the place
     of one."""
     if architecture == "aarch64":
-        return Vectors(128, 32)
+        return Vectors(max((bits for name, bits in LENGTHS.items() if name in features), default=128), 32)
     if architecture == "riscv64":
         longest = [bits for bits in (256, 512, 1024) if f"zvl{bits}b" in features]
         return Vectors(max(longest, default=128), 32 if "v" in features else 8)

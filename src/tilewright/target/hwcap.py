@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from .features import LENGTHS
+
 
 class Bit(NamedTuple):
     """A bit of a word, which is known by its number among the auxiliary values."""
@@ -32,6 +34,8 @@ BITS: Final[Mapping[str, tuple[Bit, ...]]] = {
     "sve": (Bit(_FIRST, 22),),
     "fp16fml": (Bit(_FIRST, 23),),
     "sve2": (Bit(_SECOND, 1),),
+    "sve256": (),
+    "sve512": (),
     "i8mm": (Bit(_SECOND, 13),),
     "bf16": (Bit(_SECOND, 14),),
 }
@@ -45,8 +49,14 @@ RISCV_BITS: Final[Mapping[str, tuple[Bit, ...]]] = {
 }
 """The same on RISC-V: a bit for each letter."""
 
-VECTOR_BYTES: Final[Mapping[str, int]] = {f"zvl{bits}b": bits // 8 for bits in (256, 512, 1024)}
-"""The bytes that vectors have at least where a feature is there, which the processor tells and not the system."""
+_ANY: Final = 1 << 16
+
+VECTOR_BYTES: Final[Mapping[str, tuple[int, int]]] = {
+    **{f"zvl{bits}b": (bits // 8, _ANY) for bits in (256, 512, 1024)},
+    **{name: (bits // 8, bits // 8) for name, bits in LENGTHS.items()},
+}
+"""The bytes that vectors have at least and at most where a feature is there. The processor tells them, not the system:
+code for SVE of a length is for that one, code for RISC-V's vectors for longer ones, too."""
 
 _BY_ARCHITECTURE: Final = {"aarch64": BITS, "riscv64": RISCV_BITS}
 

@@ -4,8 +4,9 @@ A target is written as text:
 
     target     = name { [" "] ("+" | "-") feature }
     name       = "native" | "x86-64" | "x86-64-v2" | "x86-64-v3" | "x86-64-v4" | "aarch64" | "riscv64"
+                 | "wasm"
                  ("generic x86-64" and "generic aarch64" say the same as the names without "generic")
-    feature    = LLVM's name for it: avx512vnni, dotprod, v, …
+    feature    = LLVM's name for it: avx512vnni, dotprod, v, …; sve256 and sve512 are SVE with vectors of that length
 
 "native" is the machine that runs this process, as its features show. The other names are models: 4 cores at 3 GHz
 with usual caches and the rates of the generic rows of families.py, the same on every machine.
@@ -21,11 +22,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ..expr import dtypes
 from ..expr.dtypes import DType
 from ..report.errors import UserError
 from .core import Core, flatten
 from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
-from .features import ARCHITECTURES, LEVELS, RV64GC, choose_cpu, choose_vectors, close, fuses, known_features, remove
+from .features import (
+    ARCHITECTURES,
+    BASE,
+    LENGTHS,
+    LEVELS,
+    choose_cpu,
+    choose_vectors,
+    close,
+    fuses,
+    known_features,
+    remove,
+)
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
 from .instructions import INSTRUCTIONS
 from .machine import create_machine, find_data_layout, find_tune
@@ -44,8 +57,8 @@ SHORTEST_LANES: Final = 4
 is left over, and the side of the squares in which vectors are transposed."""
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{name: ("x86_64", features) for name, features in LEVELS.items()},
-    "aarch64": ("aarch64", close("aarch64", ("neon",))),
-    "riscv64": ("riscv64", RV64GC),
+    **{architecture: (architecture, BASE[architecture]) for architecture in ("aarch64", "riscv64")},
+    "wasm": ("wasm32", BASE["wasm32"]),
 }
 _SIGNED = re.compile(r"[\s,]*([+-])\s*")
 _END = re.compile(r"[\s,+]|-(?!v\d)|$")  # -v5 is a level that does not exist, not a feature to take away
@@ -91,7 +104,7 @@ class Target:
 
     @property
     def architecture(self) -> str:
-        """`x86_64`, `aarch64` or `riscv64`."""
+        """`x86_64`, `aarch64`, `riscv64` or `wasm32`."""
         return architecture_of(self.triple)
 
     @property
@@ -107,8 +120,8 @@ class Target:
     def addresses(self) -> int:
         """Places in memory that general registers can hold, that of the stack among them: as many as there are, on
         x86-64; half of them on AArch64, whose loads add an index or a displacement to a register, not both, and on
-        RISC-V, whose loads of vectors add neither."""
-        return {"x86_64": 16, "aarch64": 32 // 2, "riscv64": 32 // 2}[self.architecture]
+        RISC-V, whose loads of vectors add neither. On WebAssembly as many as on the machine that usually runs it."""
+        return {"x86_64": 16, "aarch64": 32 // 2, "riscv64": 32 // 2, "wasm32": 16}[self.architecture]
 
     @property
     def page(self) -> int:
@@ -136,7 +149,20 @@ class Target:
     def multiplies_by_lane(self) -> bool:
         """Whether a multiply-add takes one lane of a vector, such as NEON's, as its element: LLVM loads elements of
         rows ahead in vectors there."""
-        return self.architecture == "aarch64"
+        return self.architecture == "aarch64" and self.vector_bits == SHORTEST_LANES * dtypes.f32.bits
+
+    @property
+    def operates_on_memory(self) -> bool:
+        """Whether arithmetic takes an operand from memory."""
+        return self.architecture == "x86_64"
+
+    @property
+    def loaded_ahead(self) -> int:
+        """Elements beside the one in use that LLVM loads ahead into vector registers: two where each has to be
+        broadcast into one (SVE), three where a multiply-add takes one lane of a vector."""
+        if self.multiplies_by_lane:
+            return 3
+        return 2 if self.architecture == "aarch64" else 0
 
     @property
     def has_f16c(self) -> bool:
@@ -161,7 +187,19 @@ class Target:
     @property
     def has_masks(self) -> bool:
         """Loads, stores and arithmetic under a mask register for every vector width and element size."""
-        return {"avx512vl", "avx512bw"} <= self.features or self.has("v")
+        return {"avx512vl", "avx512bw"} <= self.features or self.has("v") or self._has_length
+
+    @property
+    def _has_length(self) -> bool:
+        """Whether vectors are SVE's, of a known length."""
+        return not self.features.isdisjoint(LENGTHS)
+
+    @property
+    def length_attribute(self) -> str:
+        """The attribute of functions by which LLVM takes vectors to be of the target's length, where they could be of
+        another: in units of 128 bits."""
+        units = self.vector_bits // 128
+        return f"vscale_range({units},{units})" if self._has_length else ""
 
     @property
     def fma_gflops(self) -> float:
@@ -236,7 +274,7 @@ class Target:
     @property
     def feature_text(self) -> str:
         """The features as LLVM takes them, `+a,+b`, sorted."""
-        return ",".join(f"+{feature}" for feature in sorted(self.features))
+        return ",".join(f"+{feature}" for feature in sorted(self.features - LENGTHS.keys()))
 
     @property
     def attributes(self) -> str:
@@ -251,7 +289,8 @@ class Target:
             "prefer-vector-width": self.vector_bits,
             "min-legal-vector-width": self.vector_bits,
         }
-        return " ".join(f'"{key}"="{value}"' for key, value in rows.items())
+        texts = [f'"{key}"="{value}"' for key, value in rows.items()]
+        return " ".join([self.length_attribute, *texts] if self._has_length else texts)
 
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register."""
@@ -390,7 +429,18 @@ def _adjust(text: str, rest: str, start: Target) -> tuple[frozenset[str], list[s
             features = close(start.architecture, (*features, feature))
         else:
             features = remove(start.architecture, features, feature)
+    missing, lengths = BASE[start.architecture] - features, features & LENGTHS.keys()
+    if missing or len(lengths) > 1:
+        raise _impossible(text, start, missing, lengths)
     return features, changes
+
+
+def _impossible(text: str, start: Target, missing: frozenset[str], lengths: frozenset[str]) -> UserError:
+    if missing:
+        why = f"every {start.architecture} machine has {' and '.join(sorted(missing))}, which calls of functions need"
+    else:
+        why = f"vectors have one length, not those of {' and '.join(sorted(lengths))}"
+    return UserError(f"no machine is the target {text!r}", why=why, fix="leave the change out")
 
 
 def _unknown_feature(text: str, rest: str, start: Target) -> UserError:
@@ -427,6 +477,8 @@ def _model(name: str) -> Target:
 
 def _choose_triple(architecture: str) -> str:
     """This system's triple when the architecture is its own, so that the code can run here; Linux otherwise."""
+    if architecture == "wasm32":
+        return "wasm32-unknown-unknown"
     own = process_triple()
     return own if architecture_of(own) == architecture else f"{architecture}-unknown-linux-gnu"
 

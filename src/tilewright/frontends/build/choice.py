@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.loop import inside
 from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build_if import IfBuilder
+from tilewright.graph.nodes import Value
 from tilewright.graph.op import Pattern
 
 Builder = TypeVar("Builder", bound=Emit)
@@ -20,12 +21,14 @@ class Choice(Generic[Builder]):
 
     def __init__(self, outside: Builder, name: str, cond: Tensor) -> None:
         self._if = IfBuilder(outside.graph, name, outside.reshape(cond, ()).value)
-        self._outside = outside
+        self._outside, self.cond = outside, cond
         self.then = outside.within(self._if.then)
         self.otherwise = outside.within(self._if.otherwise)
 
     def inside(self, branch: Builder, tensor: Tensor) -> Tensor:
-        """A tensor from outside, as a branch sees it."""
+        """A tensor from outside, as a branch sees it: the condition is known there."""
+        if tensor is self.cond:
+            return branch.full(tensor.shape, branch is self.then, tensor.dtype)
         return inside(branch, tensor)
 
     def is_plain(self) -> bool:
@@ -39,3 +42,15 @@ class Choice(Generic[Builder]):
         differ are dynamic."""
         results = self._if.finish([t.value for t in then], [t.value for t in otherwise])
         return [self._outside.of_value(v) for v in results]
+
+    def graft(self, side: int) -> dict[Value, Value]:
+        """Lets one branch (0 the first) run in any case, in the function outside, where its tensors belong from then
+        on. What outside its parameters stand for."""
+        becomes = self._if.graft(side)
+        (self.then, self.otherwise)[side].graph = self._outside.graph
+        return becomes
+
+    def move(self, outside: Builder, becomes: Mapping[Value, Value]) -> None:
+        """Takes the choice to another function, which has taken in the one outside: values of that one are others."""
+        self._outside = outside
+        self._if.move(outside.graph, becomes)

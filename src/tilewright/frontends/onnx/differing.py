@@ -2,40 +2,39 @@
 
     r = If(n == 1) {Squeeze(x)} else {Identity(x)}             y = If(n == 1) {r = Squeeze(x); y = f(r)}
     y = f(r)                                             =>                else {r = Identity(x); y = f(r)}
+    z = g(y)                                                   z = g(y)
 
-Nodes of the same scope that depend on such an If wait until the others are read. Then they are read once after each
-branch, where ranks are known, and what the scope gives of it is chosen. Where what follows contradicts one branch,
-there is no choice: each call checks that the condition takes the other one, and what follows is read after that alone.
+Such an If stays open. A node of the same scope that takes what it gives is read in both branches, where ranks are
+known; every other node is read outside. The If is closed, and what the branches give is chosen from, as soon as all
+that is used later has one type in both, whatever came of it between. Where a branch opens another one, or a node takes
+what several give, an If is closed already where sizes differ, if no constant is lost by that: so Ifs one after the
+other cost what each costs by itself. Where a node contradicts one branch, there is no choice: each call checks that the
+condition takes the other one, which becomes part of what is around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from tilewright.expr.build import equal
-from tilewright.expr.nodes import Not
+from tilewright.expr.nodes import Const, Expr, Not
 from tilewright.frontends.build.choice import Choice
-from tilewright.frontends.build.loop import inside
 from tilewright.frontends.build.names import clip
-from tilewright.frontends.build.problems import AlreadyReported, Problems, Unsupported
-from tilewright.frontends.build.scopes import UNREAD, Scopes
+from tilewright.frontends.build.problems import Problems, Unsupported
+from tilewright.frontends.build.scopes import UNREAD, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.order import names_taken
 from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import NodeProto
 
 MOST_COPIED = 20_000
-"""How many nodes may be read inside of branches that they follow. Each If that depends on another one doubles them; the
-exporters' pattern, a handful of such Ifs before some hundred nodes, stays below a tenth of this."""
-
-DEEPEST = 20
-"""How many such Ifs may depend on each other in a row: as many doublings of one node are far more than MOST_COPIED."""
+"""How many nodes may be read inside of branches that they follow. Each If that is open inside of another one doubles
+them; the exporters' pattern, a handful of such Ifs before some hundred nodes, stays below a tenth of this."""
 
 
 class TooMany(UserError):
@@ -53,67 +52,11 @@ def refusal(x: Tensor, y: Tensor, name: str = "") -> str:
 
 
 class Differing(Unsupported):
-    """Raised for an If whose branches give tensors of different element types or ranks."""
+    """Raised for an If whose branches, which the choice holds, give results of different element types or ranks."""
 
-    def __init__(self, why: str, cond: Tensor, then: GraphProto, otherwise: GraphProto) -> None:
+    def __init__(self, why: str, choice: Choice[OnnxEmit], results: Sequence[list[Tensor]]) -> None:
         super().__init__(why)
-        self.cond, self.branches = cond, (then, otherwise)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """An If whose branches differ, the nodes that follow from it in order, and those of their values that the scope
-    gives."""
-
-    choice: NodeProto
-    found: Differing
-    rest: list[NodeProto]
-    given: list[str]
-
-
-class Waiting:
-    """The nodes of a scope that depend on Ifs whose branches differ, these included."""
-
-    def __init__(self) -> None:
-        self._nodes: list[NodeProto] = []
-        self._found: dict[int, Differing] = {}
-        self._names: set[str] = set()
-
-    def takes(self, node: NodeProto) -> bool:
-        """Whether a node depends on what waits: then it waits, too."""
-        waits = bool(self._names) and not self._names.isdisjoint(names_taken(node))
-        if waits:
-            self._add(node)
-        return waits
-
-    def start(self, node: NodeProto, found: Differing) -> None:
-        """Waits with an If."""
-        self._found[len(self._nodes)] = found
-        self._add(node)
-
-    def _add(self, node: NodeProto) -> None:
-        self._nodes.append(node)
-        self._names.update(name for name in node.output if name)
-
-    def groups(self, outputs: Sequence[str]) -> list[Group]:
-        """What waits, in groups that share no value, of a scope with these outputs."""
-        groups: list[tuple[set[str], list[int]]] = []
-        for n, node in enumerate(self._nodes):
-            names, places = {name for name in node.output if name}, [n]
-            used, apart = set(names_taken(node)), []
-            for group in groups:
-                if group[0].isdisjoint(used):
-                    apart.append(group)
-                else:
-                    names |= group[0]
-                    places += group[1]
-            groups = [*apart, (names, sorted(places))]
-        return [self._group(places, names, outputs) for names, places in groups]
-
-    def _group(self, places: Sequence[int], names: set[str], outputs: Sequence[str]) -> Group:
-        first, *rest = places
-        given = [name for name in dict.fromkeys(outputs) if name in names]
-        return Group(self._nodes[first], self._found[first], [self._nodes[n] for n in rest], given)
+        self.choice, self.results = choice, results
 
 
 class Reader(Protocol):
@@ -121,128 +64,281 @@ class Reader(Protocol):
 
     emit: OnnxEmit
     problems: Problems
-    draws: int
 
     @property
     def scopes(self) -> Scopes:
         """The values by name."""
         ...
 
-    def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs of a sub-graph, which sees the values around it, for these inputs."""
+    def count_nodes(self, nodes: int) -> None:
+        """Counts nodes that are read; an error where they are more than a model may have."""
         ...
 
-    def nodes(self, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
-        """Reads nodes of a scope, of which `outputs` are wanted after them."""
+    def node(self, node: NodeProto) -> None:
+        """Reads a node; Differing where it is an If that stays open."""
         ...
 
-    def inside(self, emit: OnnxEmit, values: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        """Inside, another function is built, where `values` stand for those around it."""
+    def place_of(self, node: NodeProto) -> str:
+        """How errors call a node."""
         ...
+
+    def inside(self, emit: OnnxEmit, scope: Scope) -> AbstractContextManager[None]:
+        """Inside, another function is built, with `scope` around what it defines."""
+        ...
+
+
+class Place:
+    """Where nodes are read: a function, what is defined there, the errors so far, and the Ifs that are open."""
+
+    def __init__(self, emit: OnnxEmit, scope: Scope, problems: Problems) -> None:
+        self.emit, self.scope, self.problems = emit, scope, problems
+        self.opened: list[Open] = []
+        self.error: UserError | None = None
+
+    def known(self, name: str) -> Tensor | None:
+        """A tensor that is defined here."""
+        found = self.scope.get(name)
+        return found if isinstance(found, Tensor) else None
+
+
+class Open:
+    """An If that is open: its node, the nodes read in its branches, the names that these define."""
+
+    def __init__(self, node: NodeProto, choice: Choice[OnnxEmit], results: Sequence[list[Tensor]], source: str) -> None:
+        self.nodes, self.choice, self.source = [node], choice, source
+        self.sides = [
+            Place(emit, dict(zip(node.output, tensors, strict=False)), Problems())
+            for emit, tensors in zip((choice.then, choice.otherwise), results, strict=True)
+        ]
+        self.names = dict.fromkeys(name for name in node.output if name)
 
 
 class Choices:
-    """Reads groups after branches."""
+    """What all that is read counts of open Ifs."""
 
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._depth = 0
+        self.reader = reader
+        self.depth = 0
         self._copied = 0
 
     def count(self, nodes: int) -> None:
         """Notes that so many nodes are read; TooMany where more of them than may be are inside of branches."""
-        self._copied += nodes if self._depth else 0
+        self._copied += nodes if self.depth else 0
         if self._copied > MOST_COPIED:
-            raise self._too_many(f"these are more than {MOST_COPIED:,} nodes")
+            what = "what follows an If whose branches differ in ranks or element types is read after each of them"
+            raise TooMany(
+                "too much follows branches of different ranks",
+                where=self.reader.emit.graph.source,
+                why=f"{what}: these are more than {MOST_COPIED:,} nodes",
+                fix="let both branches give tensors of the same rank and element type",
+            )
 
-    def _too_many(self, why: str) -> TooMany:
-        what = "what follows an If whose branches differ in ranks or element types is read after each of them"
-        return TooMany(
-            "too much follows branches of different ranks",
-            where=self._reader.emit.graph.source,
-            why=f"{what}: {why}",
-            fix="let both branches give tensors of the same rank and element type",
-        )
-
-    def read(self, group: Group, source: str) -> None:
-        """Defines what the scope gives of a group, whose If errors call `source`."""
-        reader, given = self._reader, None
-        if self._depth == DEEPEST:
-            raise self._too_many(f"more than {DEEPEST} such Ifs depend on each other")
-        self._depth += 1
+    @contextmanager
+    def inside(self, one: Open, side: Place, names: Sequence[str]) -> Iterator[None]:
+        """Inside, nodes that take these names are read in a branch of an If that is open."""
+        reader = self.reader
+        missing = [name for name in names if name not in side.scope]
+        seen = reader.scopes.visible(missing)
+        side.scope.update((name, one.choice.inside(side.emit, t)) for name, t in seen.items())
+        side.emit.graph.late.update(reader.emit.graph.late)
+        before, reader.problems = reader.problems, side.problems
+        self.depth += 1
         try:
-            with reader.emit.at(source):
-                given = self._given(group)
-        except Unsupported as error:
-            reader.problems.add("If is not supported here", where=source, why=error.why)
-        except AlreadyReported:
-            given = None
+            with reader.inside(side.emit, side.scope):
+                yield
         finally:
-            self._depth -= 1
-        for n, name in enumerate(group.given):
-            reader.scopes.innermost[name] = UNREAD if given is None else given[n]
-
-    def _given(self, group: Group) -> list[Tensor]:
-        """What the scope gives of a group: chosen from two copies of it, or that of the only one that can be."""
-        outside, drawn = self._reader.emit, self._reader.draws
-        known, choice = set(outside.graph.bodies), Choice(outside, "if", group.found.cond)
-        names = dict.fromkeys(name for node in (group.choice, *group.rest) for name in names_taken(node))
-        seen = self._reader.scopes.visible(list(names))
-        copies, errors = [], {}
-        for n, b in enumerate((choice.then, choice.otherwise)):
-            with self._reader.inside(b, {name: inside(b, t) for name, t in seen.items()}):
-                result = self._attempt(group, n)
-            if isinstance(result, UserError):
-                errors[n] = result
-            else:
-                copies.append(result)
-        if len(errors) == 2:
-            raise errors[0]
-        if errors:
-            ((n, error),) = errors.items()
-            outside.graph.forget(known)
-            self._reader.draws = drawn
-            _exclude(outside, group.found.cond, n == 0, error)
-            return self._after(group, 1 - n)
-        then, otherwise = copies
-        if then is None or otherwise is None:
-            raise AlreadyReported
-        for name, x, y in zip(group.given, then, otherwise, strict=True):
-            if x.rank != y.rank or x.dtype is not y.dtype:
-                raise Unsupported(refusal(x, y, "" if name in group.choice.output else name))
-        return choice.finish(then, otherwise)
-
-    def _attempt(self, group: Group, branch: int) -> list[Tensor] | UserError | None:
-        """What a branch and the group after it give; the error of what contradicts itself; None for what is not
-        supported, which is reported."""
-        reader = self._reader
-        before, reader.problems = reader.problems, Problems()
-        try:
-            return self._after(group, branch)
-        except TooMany:
-            raise
-        except UserError as error:
-            reader.problems = Problems()
-            return error
-        except AlreadyReported:
-            return None
-        finally:
-            before.extend(reader.problems)
+            self.depth -= 1
             reader.problems = before
 
-    def _after(self, group: Group, branch: int) -> list[Tensor]:
-        """What a branch, and the group after it, give where the importer reads now."""
-        scopes = self._reader.scopes
-        results = self._reader.body(group.found.branches[branch], [])
-        scopes.innermost.update(zip(group.choice.output, results, strict=False))
-        self._reader.nodes(group.rest, group.given)
-        given = [scopes.tensor(name, f"what follows {group.choice.op_type}") for name in group.given]
-        for tensor in given:
-            tensor.value  # noqa: B018  makes its nodes while this is the function
-        return given
+
+class Following:
+    """The nodes of a scope while they are read, in order; `outputs` are wanted after them."""
+
+    def __init__(self, choices: Choices, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
+        self._choices, self._reader = choices, choices.reader
+        self._nodes, self._outputs = nodes, outputs
+        self._top = Place(self._reader.emit, self._reader.scopes.innermost, self._reader.problems)
+        self._last: dict[str, int] = {}
+        self._done = 0
+
+    def read_all(self) -> None:
+        """Reads the nodes, and closes every If."""
+        for node in self._nodes:
+            self._read(self._top, node, None)
+            self._done += 1
+            if self._top.opened:
+                self._settle(self._top)
+        self._settle(self._top, end=True)
+
+    def _read(self, place: Place, node: NodeProto, around: Open | None) -> None:
+        """Reads a node in a place: inside of an open If where it takes what that gives. Differing where it is an If
+        that would stay open in the place, and the one `around` can be closed instead."""
+        taken = names_taken(node) if place.opened else []
+        touched = [one for one in place.opened if not one.names.keys().isdisjoint(taken)]
+        if not touched:
+            try:
+                self._reader.node(node)
+            except Differing as found:
+                if around is not None and self._agree(around, exactly=False):
+                    raise
+                self._open(place, node, found)
+            return
+        if not self._is_wanted(node):
+            place.scope.update(dict.fromkeys(node.output, UNREAD))
+            return
+        if len(touched) > 1:
+            for one in touched:
+                if self._agree(one, exactly=False):
+                    self._close(place, one)
+            touched = [one for one in touched if one in place.opened]
+        if not touched:
+            self._read(place, node, around)
+            return
+        first, *others = touched
+        again = [inner for other in others for inner in other.nodes]
+        place.opened = [one for one in place.opened if one not in others]
+        for inner in (*again, node):
+            if first in place.opened:
+                self._follow(place, first, inner, around)
+            else:
+                self._read(place, inner, None)
+
+    def _open(self, place: Place, node: NodeProto, found: Differing) -> None:
+        if self._is_wanted(node):
+            place.opened.append(Open(node, found.choice, found.results, self._reader.place_of(node)))
+        else:
+            place.scope.update(dict.fromkeys(node.output, UNREAD))
+
+    def _follow(self, place: Place, one: Open, node: NodeProto, around: Open | None) -> None:
+        """Reads a node in both branches of an open If of the place, which is a branch of the one `around`, if any."""
+        taken = names_taken(node)
+        for side in one.sides:
+            self._reader.count_nodes(1)
+            try:
+                with self._choices.inside(one, side, taken):
+                    self._choices.count(1)
+                    self._read(side, node, one)
+            except TooMany:
+                raise
+            except Differing:
+                self._close(place, one)
+                self._read(place, node, around)
+                return
+            except UserError as error:
+                side.error = error
+        one.nodes.append(node)
+        one.names.update(dict.fromkeys(name for name in node.output if name))
+        self._exclude(place, one)
+
+    # What is used later
+
+    def _uses(self) -> dict[str, int]:
+        """The place of the last node that takes each value which the outputs follow from; behind all, the outputs."""
+        if not self._last:
+            self._last = dict.fromkeys(self._outputs, len(self._nodes))
+            for n in reversed(range(len(self._nodes))):
+                if any(name in self._last for name in self._nodes[n].output):
+                    for name in names_taken(self._nodes[n]):
+                        self._last.setdefault(name, n)
+        return self._last
+
+    def _is_wanted(self, node: NodeProto) -> bool:
+        uses = self._uses()
+        return any(name in uses for name in node.output)
+
+    def _live(self, one: Open) -> list[str]:
+        """The names of an open If that are used from here on."""
+        uses = self._uses()
+        return [name for name in one.names if uses.get(name, -1) >= self._done]
+
+    # Closing
+
+    def _agree(self, one: Open, *, exactly: bool) -> bool:
+        """Whether what is used later of an open If has the same types in both branches, and nothing is lost by closing
+        it: no difference at all if `exactly`, else none of two constants."""
+        if any(side.opened or side.error for side in one.sides):
+            return False
+        pairs = [[side.known(name) for side in one.sides] for name in self._live(one)]
+        return all(x is not None and y is not None and _alike(x, y, exactly) for x, y in pairs)
+
+    def _settle(self, place: Place, *, end: bool = False) -> None:
+        """Closes the Ifs of a place that can be, those inside of branches first; all of them at the end."""
+        for one in list(place.opened):
+            for side in one.sides:
+                self._settle(side, end=end)
+            if end or self._agree(one, exactly=True):
+                self._close(place, one)
+
+    def _close(self, place: Place, one: Open) -> None:
+        """Defines what is used later of an open If: chosen from what its branches give."""
+        names = self._live(one)
+        for side in one.sides:
+            try:
+                for name in names:
+                    tensor = side.known(name)
+                    if tensor is not None:
+                        tensor.value  # noqa: B018  makes its nodes in the branch
+            except UserError as error:
+                side.error = error
+        if self._exclude(place, one):
+            return
+        place.opened.remove(one)
+        place.scope.update(dict.fromkeys(one.names, UNREAD))
+        for side in one.sides:
+            place.problems.extend(side.problems)
+        given: dict[str, tuple[Tensor, Tensor]] = {}
+        for name in names:
+            x, y = (side.known(name) for side in one.sides)
+            if x is None or y is None:
+                continue
+            if x.rank != y.rank or x.dtype is not y.dtype:
+                why = refusal(x, y, "" if name in one.nodes[0].output else name)
+                place.problems.add("If is not supported here", where=one.source, why=why)
+            else:
+                given[name] = x, y
+        if given:
+            with place.emit.at(one.source):
+                chosen = one.choice.finish(*([pair[n] for pair in given.values()] for n in range(2)))
+            place.scope.update(zip(given, chosen, strict=True))
+
+    def _exclude(self, place: Place, one: Open) -> bool:
+        """Where what follows contradicts one branch of an If, the other one is what runs, and each call checks that."""
+        errors = [side.error for side in one.sides]
+        if not any(errors):
+            return False
+        for n, error in enumerate(errors):
+            other = one.sides[1 - n]
+            if error is not None and other.error is not None:
+                raise error
+            if error is None:
+                continue
+            with place.emit.at(one.source):
+                _check(place.emit, one.choice.cond, n == 0, error)
+            becomes = one.choice.graft(1 - n)
+            for inner in other.opened:
+                inner.choice.move(place.emit, becomes)
+            at = place.opened.index(one)
+            place.opened[at : at + 1] = other.opened
+            place.scope.update((name, other.scope[name]) for name in one.names if name in other.scope)
+            place.problems.extend(other.problems)
+        return True
 
 
-def _exclude(b: OnnxEmit, cond: Tensor, value: bool, error: UserError) -> None:
+def _alike(x: Tensor, y: Tensor, exactly: bool) -> bool:
+    """Whether two tensors are of one type, and as much is known of one that is chosen from them."""
+    if x.dtype is not y.dtype or x.rank != y.rank:
+        return False
+    pairs: list[tuple[Expr, Expr]] = list(zip(x.shape, y.shape, strict=True))
+    if x.content is not None and y.content is not None and x.content.shape == y.content.shape:
+        pairs += zip(x.content.reshape(-1), y.content.reshape(-1), strict=True)
+    elif exactly and (x.content is not None or y.content is not None):
+        return False
+    if exactly:
+        return all(a is b for a, b in pairs)
+    return all(a is b or not (isinstance(a, Const) and isinstance(b, Const)) for a, b in pairs)
+
+
+def _check(b: OnnxEmit, cond: Tensor, value: bool, error: UserError) -> None:
     """Each call fails where the condition is `value`: there is an error then."""
     known = None if cond.content is None else cond.content.reshape(-1)[0]
     if known is None or not known.dtype.is_bool:

@@ -15,7 +15,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build import GraphBuilder
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, TensorProto
+    from onnx import GraphProto, NodeProto, TensorProto
 
 
 class Model(Protocol):
@@ -36,6 +36,14 @@ class Model(Protocol):
 
     def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of a sub-graph, which sees the values around it, for these inputs."""
+        ...
+
+    def is_function(self, node: NodeProto) -> bool:
+        """Whether a node calls a function of the model."""
+        ...
+
+    def call(self, node: NodeProto, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """What a node gives, which sees the values around it and these inputs."""
         ...
 
     def visible(self, names: Sequence[str]) -> dict[str, Tensor]:

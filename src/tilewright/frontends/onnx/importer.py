@@ -26,7 +26,7 @@ from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx import functions
-from tilewright.frontends.onnx.differing import Choices, Differing, Waiting
+from tilewright.frontends.onnx.differing import Choices, Differing, Following
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
@@ -136,6 +136,16 @@ class Importer:
             self.nodes(graph.node, [o.name for o in graph.output])
             return [self.scopes.tensor(o.name, f"the outputs of {clip(graph.name)}") for o in graph.output]
 
+    def is_function(self, node: NodeProto) -> bool:
+        """Whether a node calls a function of the model."""
+        return (domain_of(node.domain), node.op_type, node.overload) in self._functions
+
+    def call(self, node: NodeProto, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """What a node gives, which sees the values around it and these inputs."""
+        with self.scopes.inner(dict(inputs)):
+            self.nodes([node], node.output)
+            return tuple([self.scopes.tensor(name, self.place_of(node)) for name in node.output])
+
     def visible(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Those of the names that are tensors here."""
         return self.scopes.visible(names)
@@ -162,18 +172,18 @@ class Importer:
         self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
     ) -> list[Tensor]:
         """The outputs of a sub-graph in another function, where `values` stand for those around it."""
-        with self.inside(emit, values):
+        with self.inside(emit, dict(values)):
             results = self.body(graph, inputs)
             for tensor in results:
                 tensor.value  # noqa: B018  makes its nodes while this is the function
         return results
 
     @contextmanager
-    def inside(self, emit: OnnxEmit, values: Mapping[str, Tensor]) -> Iterator[None]:
-        """Inside, another function is built, where `values` stand for those around it."""
+    def inside(self, emit: OnnxEmit, scope: Scope) -> Iterator[None]:
+        """Inside, another function is built, with `scope` around what it defines."""
         before, self.emit = self.emit, emit
         try:
-            with self.scopes.inner(dict(values)):
+            with self.scopes.inner(scope):
                 yield
         finally:
             self.emit = before
@@ -258,22 +268,22 @@ class Importer:
     # Nodes
 
     def nodes(self, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
-        """Reads nodes of a scope, of which `outputs` are wanted; those last that wait for branches that differ."""
-        self.file.count_nodes(len(nodes), self._path.removesuffix(" › "))
+        """Reads nodes of a scope, of which `outputs` are wanted."""
+        self.count_nodes(len(nodes))
         self._choices.count(len(nodes))
-        waiting = Waiting()
-        for node in nodes:
-            if not waiting.takes(node):
-                try:
-                    self._node(node)
-                except Differing as found:
-                    waiting.start(node, found)
-        for group in waiting.groups(outputs):
-            if group.given:
-                self._choices.read(group, f"{self._path}{source_of(group.choice)}")
+        Following(self._choices, nodes, outputs).read_all()
 
-    def _node(self, node: NodeProto) -> None:
-        source = f"{self._path}{source_of(node)}"
+    def count_nodes(self, nodes: int) -> None:
+        """Counts nodes that are read; an error where they are more than a model may have."""
+        self.file.count_nodes(nodes, self._path.removesuffix(" › "))
+
+    def place_of(self, node: NodeProto) -> str:
+        """How errors call a node."""
+        return f"{self._path}{source_of(node)}"
+
+    def node(self, node: NodeProto) -> None:
+        """Reads a node; Differing where it is an If with branches of different types."""
+        source = self.place_of(node)
         given = functions.resolve(node.attribute, self.attributes)
         self._check_attributes(node, source)
         inputs = [self.scopes.find(name, source) if name else None for name in node.input]

@@ -23,15 +23,15 @@ from tilewright.ops.symbolic import Full
 
 def sink_constants(module: Module) -> Module:
     """The module with constant operands of loops and branches inside of their bodies."""
-    made = over_graphs(module, _sink)
+    uses = Counter(_bodies(module))
+    made = over_graphs(module, lambda module, function: _sink(module, function, uses))
     return module if made is module else sink_constants(made)  # bodies within bodies
 
 
-def _sink(module: Module, function: GraphFunction) -> Module:
+def _sink(module: Module, function: GraphFunction, uses: Counter[str]) -> Module:
     edit = Edit(module, function)
     bodies: dict[str, GraphFunction] = {}
     names = FreshNames(module.functions)
-    uses = Counter(_bodies(module))
     for node in function.nodes:
         sunk, attrs = _constants(edit, module, node), node.attrs
         if not sunk:
@@ -43,6 +43,9 @@ def _sink(module: Module, function: GraphFunction) -> Module:
             body = module.functions[name]
             assert isinstance(body, GraphFunction)
             own = renamed[name] = name if uses[name] == 1 else names.fresh(name)
+            if own != name:
+                uses[name] -= 1
+                uses.update([own, *_run_by(body)])
             inside = tuple([made.replace(outputs=(body.params[n - given],)) for n, made in sunk.items()])
             params = tuple([p for n, p in enumerate(body.params, given) if n not in sunk])
             bodies[own] = body.replace(name=own, params=params, nodes=(*inside, *body.nodes))
@@ -58,7 +61,11 @@ def _sink(module: Module, function: GraphFunction) -> Module:
 def _bodies(module: Module) -> list[str]:
     """The functions that nodes run, each as often as there are such nodes."""
     graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
-    return [name for f in graphs for node in f.nodes for name in bodies_of(node.attrs)]
+    return [name for f in graphs for name in _run_by(f)]
+
+
+def _run_by(function: GraphFunction) -> list[str]:
+    return [name for node in function.nodes for name in bodies_of(node.attrs)]
 
 
 def _constants(edit: Edit, module: Module, node: Node) -> dict[int, Node]:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tilewright.analysis.sizes import Sizes
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.nodes import Alloc, Assert, Buffer, Enlarge, For, If, LoopKind, Reserve, Stmt, While, seq
+from tilewright.loops.nodes import Alloc, Assert, Buffer, Enlarge, For, If, Let, LoopKind, Reserve, Stmt, While, seq
 from tilewright.lower.memory.loop_lives import Opening, Step, lives_of
 from tilewright.lower.memory.plan_memory import Layout, Life, plan_memory
 from tilewright.types.scopes import Scope
@@ -53,6 +52,7 @@ class Layer:
         self.placed: set[Buffer] = set()
         self.reached: dict[Path, int] = {}
         self.pending: dict[Path, Stmt] = {}
+        self.named: dict[Path, list[Stmt]] = {}
 
     def _lay_out(self, lives: Sequence[Life], room: Callable[[str, int], Var]) -> None:
         """The layouts of the regions, then of the whole, where each region is a buffer."""
@@ -65,7 +65,7 @@ class Layer:
                 if inner.totals[-1] is const(0):
                     self.offsets.update(inner.offsets)
                     continue
-                size = room("step", Sizes().least(inner.totals[-1], self.stages[path]))
+                size = room("step", inner.least_total(self.stages[path]))
                 region = Buffer("region", dtypes.u8, (size,), Scope.ARENA)
                 self.regions[path] = size, region
                 groups[()].append(Life(region, min(m.first for m in members), max(m.last for m in members)))
@@ -94,6 +94,9 @@ class Layer:
             for path, statement in self.pending.items():
                 self.frames[len(path)].append(statement)
             self.pending.clear()
+            for path, names in self.named.items():
+                self.frames[len(path)] += names
+            self.named.clear()
         for buffer in step.touches:
             whole = self.root[buffer]
             if whole in self.offsets and whole not in self.placed:
@@ -112,6 +115,7 @@ class Layer:
         step = self.opened.pop()
         assert step.opens is not None
         self.pending.pop((*step.inside, step.opens.var), None)
+        self.named.pop((*step.inside, step.opens.var), None)
         _put(self.frames[-2], _loop(step.opens, seq(*self.frames.pop())), step.guard)
 
     def _reach(self, path: Path) -> None:
@@ -122,6 +126,8 @@ class Layer:
         totals = self.layouts[path].totals
         if stage < len(totals) and totals[stage] is not totals[stage - 1]:
             self.pending[path] = Enlarge(self.regions[path][0], totals[stage]) if path else Reserve(totals[stage])
+        if stage < len(self.layouts[path].names):
+            self.named.setdefault(path, []).extend(Let(name, end) for name, end in self.layouts[path].names[stage])
 
 
 def _loop(opening: Opening, body: Stmt) -> Stmt:

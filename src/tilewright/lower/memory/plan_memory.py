@@ -9,12 +9,16 @@ one, for usual sizes (place_buffers.py). A buffer begins where the highest buffe
     d: max(size(a) + size(b), size(c))
 
 Sizes that follow from the inputs are laid out first. Buffers that depend on a size bound later come in stages, each
-above all that is alive with it and was laid out before, so that an offset is known when it is needed.
+above all that is alive with it and was laid out before, so that an offset is known when it is needed. An end that
+depends on sizes of several later stages gets a name there; without names, each stage would add to all sums after it:
+
+    c: f32[k]     k bound behind m       0 + size(b: f32[m]) + size(c)    =>      end = size(b) + size(c)
+    d: f32[j]     j bound behind k       size(b) + size(c)                        end
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.arena import LINE
@@ -22,7 +26,7 @@ from tilewright.analysis.sizes import Sizes
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
-from tilewright.expr.simplify import simplify
+from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.nodes import Buffer
 from tilewright.lower.memory.place_buffers import Span, alive_together, place_buffers
 
@@ -40,10 +44,19 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The offset of each buffer, and the arena's total size up to and including each stage."""
+    """The offset of each buffer, the arena's total size up to and including each stage, and what is named when the
+    symbols of a stage are bound and its memory is there."""
 
     offsets: Mapping[Buffer, Expr]
     totals: tuple[Expr, ...]
+    names: tuple[tuple[tuple[Var, Expr], ...], ...] = ()
+
+    def least_total(self, changing: Container[Var]) -> int:
+        """The total where symbols that grow are as small as sizes of something are."""
+        known: dict[Var, int] = {}
+        for name, end in (each for stage in self.names for each in stage):
+            known[name] = Sizes(known).least(end, changing)
+        return Sizes(known).least(self.totals[-1], changing)
 
 
 def size_in_bytes(buffer: Buffer) -> Expr:
@@ -63,12 +76,13 @@ def plan_memory(lives: Sequence[Life], bound_at: Mapping[Var, int]) -> Layout:
     grouped: list[list[Life]] = [[] for _ in range(stages)]
     for life in lives:
         grouped[_stage(life.buffer, bound_at)].append(life)
-    arena = _Arena()
+    arena = _Arena(bound_at)
     totals: list[Expr] = []
     for group in grouped:
         arena.add(group)
         totals.append(arena.total)
-    return Layout({place.life.buffer: place.begin for place in arena.places}, tuple(totals))
+    names = tuple([tuple(of_stage) for of_stage in arena.names])
+    return Layout({place.life.buffer: place.begin for place in arena.places}, tuple(totals), names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +100,17 @@ class _Place:
 class _Arena:
     """The buffers that have a place, and the size of the arena that holds them."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound_at: Mapping[Var, int]) -> None:
         self.places: list[_Place] = []
         self.total: Expr = const(0)
+        self.names: list[list[tuple[Var, Expr]]] = []
+        self._bound_at = dict(bound_at)
+        self._named: dict[Expr, Var] = {}
+        self._facts = Facts()  # what was proved of the sizes of some buffers serves for sums of them
 
     def add(self, lives: Sequence[Life]) -> None:
-        """Gives places to buffers, above those alive with them that have one."""
+        """Gives places to buffers, those of the next stage, above those alive with them that have one."""
+        self.names.append([])
         sizes = [size_in_bytes(life.buffer) for life in lives]
         spans = [Span(_usual(size), life.first, life.last) for life, size in zip(lives, sizes, strict=True)]
         before = [place.span for place in self.places]
@@ -103,15 +122,35 @@ class _Arena:
             rank[len(before) + n] = len(self.places)
             self._put(lives[n], sizes[n], spans[n], found[n], below)
         above = frozenset[Life]().union(*[place.under for place in self.places])
-        tops = [place.end for place in self.places if place.life not in above]
-        self.total = _largest([self.total, *tops])
+        tops = [self._short(place.end) for place in self.places if place.life not in above]
+        self.total = self._largest([self._short(self.total), *tops])
 
     def _put(self, life: Life, size: Expr, span: Span, at: int, below: Sequence[_Place]) -> None:
         """Gives a buffer the place above those `below`, which are alive with it."""
         under = frozenset[Life]().union(*[place.under for place in below])
-        begin = _largest([place.end for place in below if place.life not in under])
+        begin = self._largest([self._short(place.end) for place in below if place.life not in under])
         lower = under | {place.life for place in below}
-        self.places.append(_Place(life, begin, simplify(begin + size), span, at, lower))
+        self.places.append(_Place(life, begin, simplify(begin + size, self._facts), span, at, lower))
+
+    def _short(self, end: Expr) -> Expr:
+        """An end; by a name where it depends on sizes of several later stages, all of them before this one."""
+        if end in self._named:
+            return self._named[end]
+        stages = {self._bound_at.get(v, 0) for v in end.variables if isinstance(v, Var)} - {0}
+        if len(stages) < 2 or max(stages) == len(self.names) - 1:
+            return end
+        name = self._named[end] = Var("end", least=0)
+        self._bound_at[name] = max(stages)
+        self.names[max(stages)].append((name, end))
+        return name
+
+    def _largest(self, ends: Sequence[Expr]) -> Expr:
+        """The largest of some ends, 0 where there are none. What can be proved never to be the largest is left out."""
+        known = max((int(e.value) for e in ends if isinstance(e, Const)), default=0)
+        found: Expr = const(known)
+        for end in dict.fromkeys(e for e in ends if not isinstance(e, Const)):
+            found = end if found is const(0) else simplify(maximum(found, end), self._facts)
+        return found
 
 
 def _stage(buffer: Buffer, bound_at: Mapping[Var, int]) -> int:
@@ -121,12 +160,3 @@ def _stage(buffer: Buffer, bound_at: Mapping[Var, int]) -> int:
 def _usual(size: Expr) -> int:
     """A size in bytes, dynamic ones as `plan/price/sizes.py` assumes them."""
     return int(size.value) if isinstance(size, Const) else max(Sizes().value(size), ALIGNMENT)
-
-
-def _largest(ends: Sequence[Expr]) -> Expr:
-    """The largest of some ends, 0 where there are none. What can be proved never to be the largest is left out."""
-    known = max((int(e.value) for e in ends if isinstance(e, Const)), default=0)
-    found: Expr = const(known)
-    for end in dict.fromkeys(e for e in ends if not isinstance(e, Const)):
-        found = end if found is const(0) else simplify(maximum(found, end))
-    return found

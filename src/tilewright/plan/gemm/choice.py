@@ -74,7 +74,7 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
     if size.columns < 2:
         return
     for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
-        yield replace(choice, terms=written_out(choice.tile, target) if size.rows else 1)
+        yield replace(choice, terms=written_out(choice.tile, target, size.parts) if size.rows else 1)
     dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.summed >= dot.depth:
         for choice in _of_dot(size.taken(dot), target):
@@ -165,7 +165,9 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
             tiles = None if parts is None else tiles_ahead(size, plain.part, target)
             found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
         yield from found
-        if size.parts > 1 and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
+        held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in
+        spare = size.parts > 1 and held <= contraction.tile_registers(target)
+        if spare and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
             yield from (replace(each, first_packs=True) for each in found)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
@@ -253,10 +255,12 @@ def even_terms(terms: int, most: int) -> int:
     return -(-terms // -(-terms // max(most, 1)))
 
 
-def written_out(tile: RegisterTile, target: Target) -> int:
+def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
-    by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > contraction.free_places(target) or target.multiplies_by_lane:
+    by, or both parts of differences, or rows take all general registers, more terms at once would not stay in
+    registers."""
+    ahead = target.loaded_ahead or (parts > 1 and not target.operates_on_memory)
+    if tile.rows > contraction.free_places(target) or ahead:
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

@@ -72,12 +72,7 @@ class Contractions(Template[Product, Choice]):
         return facts.begin_inlined()
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
-        return apply_choice(s, shape.found, choice)
-
-
-def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
-    """The steps that a choice stands for."""
-    return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
+        return (_whole_sums if choice.block_terms is None else _sums_in_blocks)(s, shape.found, choice)
 
 
 def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:

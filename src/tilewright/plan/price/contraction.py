@@ -35,9 +35,6 @@ MARGIN = 1.03
 """A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways
 that are nearly alike rank right to about this, whatever the machine, and a program as written is no surprise."""
 
-LOADED_AHEAD = 3
-"""Elements beside the one in use that LLVM loads ahead where an instruction multiplies by one lane of a register."""
-
 
 def pays(plain: float, rewritten: float) -> bool:
     """Whether a rewrite of so many seconds is clearly better than the `plain` way."""
@@ -69,12 +66,11 @@ def free_places(target: Target) -> int:
     return target.addresses // 2
 
 
-def tile_registers(target: Target) -> int:
+def tile_registers(target: Target, parts: int = 1) -> int:
     """The vector registers that a tile may hold: all, less those for products that are no part of a sum yet, and for
-    elements loaded ahead."""
-    if target.multiplies_by_lane:
-        return target.vector_registers - LOADED_AHEAD
-    return target.vector_registers - (0 if target.has_fma else 1)
+    elements loaded ahead, or for both parts of a difference where nothing is operated on in memory."""
+    ahead = max(target.loaded_ahead, parts if parts > 1 and not target.operates_on_memory else 0)
+    return target.vector_registers - ahead - (0 if target.has_fma else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +138,7 @@ def tiles(
     and vectors, where these are not 0; in half of the registers, where vectors are put together from `spread` ones."""
     core, lanes = target.core, sums.lanes(target)
     widest = min(max(round(core.fma_latency / core.fma_cycles), 1), -(-max(sums.columns, 1) // lanes))
-    registers = tile_registers(target) if sums.dot is None else sums.dot.registers(target)
+    registers = tile_registers(target, sums.parts) if sums.dot is None else sums.dot.registers(target)
     highest, most = tallest(target), registers // (2 if spread else 1)
     return [
         RegisterTile(rows, vectors, lanes)
@@ -281,7 +277,7 @@ class Dot:
         """Those that a tile may hold: less one for products that an instruction adds by a further step, and one for
         elements where nothing is operated on in memory."""
         own = len(INSTRUCTIONS[self.instruction].products) > 1 if self.instruction else False
-        return tile_registers(target) - own - target.multiplies_by_lane
+        return tile_registers(target) - own - (not target.operates_on_memory)
 
     def converted(self, target: Target) -> tuple[float, float]:
         """Cycles in which the instruction widens each vector, and each element, in registers."""

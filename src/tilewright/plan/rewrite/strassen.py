@@ -11,11 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.expr.dtypes import f32
-from tilewright.ops.strassen import (
-    DERIVED,
-    PRODUCTS,
-    STORED,
-)
+from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.transfer import kept, memory, read_seconds

@@ -1,4 +1,5 @@
-"""What a library does with the sizes of a call, as two loops functions: what Python does in `interface.py`.
+"""What a library does with the sizes of a call, as two loops functions: what Python does in `interface.py`, which says
+for both which dimensions give symbols their sizes, and what is said of wrong ones.
 
     sizes(inputs, symbols, bytes, outputs)     ranks and dimensions of the inputs are checked, symbols take their sizes,
                                                and the outputs their ranks, dimensions; bytes of outputs and inputs
@@ -20,9 +21,9 @@ from tilewright.expr.build import cast, equal, less_equal, maximum
 from tilewright.expr.nodes import Const, Expr, Mod, Mul, Ne, Or, Var, const
 from tilewright.expr.overflow import fits
 from tilewright.loops.nodes import Assert, Buffer, Function, Let, Load, Stmt, Store, seq
-from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.interface import Interface, Port, expected_size, wrong_shape
 from tilewright.runtime.library.codes import ARRAY_WORDS, BYTES, DATA, DIMS, RANK, Code
-from tilewright.runtime.prepare import MOST_BESIDE_EMPTY
+from tilewright.runtime.prepare import MOST_BESIDE_EMPTY, TOO_SMALL, large_beside_empty, may_be_large_beside_empty
 
 SIZES, ARRAYS = "sizes", "arrays"
 """The names of the functions."""
@@ -34,7 +35,7 @@ class Checks:
 
     def __init__(self, interface: Interface, arenas: Sequence[Expr]) -> None:
         """`arenas` are the bytes of the programs' scratch memory, over the symbols of `interface`."""
-        self._interface = interface
+        self._interface, self._bindings = interface, interface.bindings()
         self._inputs = _numbers("inputs", ARRAY_WORDS * len(interface.inputs))
         self._outputs = _numbers("outputs", ARRAY_WORDS * len(interface.outputs))
         self._symbols = _numbers("symbols", len(interface.symbols))
@@ -66,9 +67,9 @@ class Checks:
     def _check_sizes(self) -> Function:
         for n, port in enumerate(self._interface.inputs):
             self._read(n, port)
-        bound = self._bind()
+        self._bind()
         for n, port in enumerate(self._interface.inputs):
-            self._compare(n, port, bound)
+            self._compare(n, port)
             self._check_empty(n, port)
         for n, port in enumerate(self._interface.outputs):
             self._measure(n, port)
@@ -90,44 +91,35 @@ class Checks:
             what = f"input {port.label} has a negative size: dimension {axis} is {{0}}"
             self._require(less_equal(0, dim), Code.SHAPE, what, dim)
 
-    def _bind(self) -> set[tuple[int, int]]:
-        """Each symbol takes the size of the first dimension that is this symbol alone; these dimensions."""
-        bound: set[tuple[int, int]] = set()
-        known: set[Var] = set()
-        for n, port in enumerate(self._interface.inputs):
-            for axis, extent in enumerate(port.shape):
-                if isinstance(extent, Var) and extent not in known:
-                    known.add(extent)
-                    bound.add((n, axis))
-                    self._body.append(Let(extent, self._dims[n, axis]))
+    def _bind(self) -> None:
+        """Each symbol takes its size, as the interface says."""
+        for place, symbol in self._bindings.items():
+            self._body.append(Let(symbol, self._dims[place]))
         for n, symbol in enumerate(self._interface.symbols):
             self._body.append(Store(self._symbols, (const(n),), symbol))
-        return bound
 
-    def _compare(self, n: int, port: Port, bound: set[tuple[int, int]]) -> None:
+    def _compare(self, n: int, port: Port) -> None:
         """All other dimensions are what the symbols make them."""
         for axis, extent in enumerate(port.shape):
-            if (n, axis) in bound:
+            if (n, axis) in self._bindings:
                 continue
             dim = self._dims[n, axis]
             self._require(
                 fits(extent), Code.SHAPE, f"the size that {port} expects of dimension {axis} is beyond 64 bits"
             )
-            expected = f"{extent}" if isinstance(extent, Const) else f"{extent} = {{1}}, as the other inputs have it"
-            what = f"input {port.label} has the wrong shape: dimension {axis} is {{0}}, and {port} expects {expected}"
+            what = f"{wrong_shape(port)}: dimension {axis} is {{0}}, and {expected_size(port, axis, '{1}')}"
             self._require(equal(dim, extent), Code.SHAPE, what, dim, extent)
 
     def _check_empty(self, n: int, port: Port) -> None:
         """As `prepare.check_empty`: nothing else bounds the other dimensions of an array without elements."""
-        if port.type.rank < 2 or port.type.static_shape() is not None:
+        if not may_be_large_beside_empty(port):
             return
         dims = [self._dims[n, axis] for axis in range(port.type.rank)]
         others = reduce(Mul, [cast(maximum(d, 1), dtypes.f64) for d in dims])
         empty = reduce(Or, [equal(d, 0) for d in dims])
         few = less_equal(others, const(float(MOST_BESIDE_EMPTY), dtypes.f64))
-        what = f"input {port.label} has no elements, and dimensions that are too large: they multiply to {{0}}"
-        most = f"; the most is {MOST_BESIDE_EMPTY:,}"
-        self._require(Or(equal(empty, const(False, dtypes.bool_)), few), Code.SHAPE, what + most, others)
+        what = f"{large_beside_empty(port)}: they multiply to {{0}}; the most is {MOST_BESIDE_EMPTY:,}"
+        self._require(Or(equal(empty, const(False, dtypes.bool_)), few), Code.SHAPE, what, others)
 
     def _measure(self, n: int, port: Port) -> None:
         """The rank, the dimensions and the bytes of an output."""
@@ -139,7 +131,7 @@ class Checks:
                 continue
             self._require(fits(extent), Code.SHAPE, f"the inputs are too large: a size of {port} is beyond 64 bits")
             if any(isinstance(part, Var) for part in preorder(extent)):
-                what = f"the inputs are too small for the program: dimension {axis} of output {port.label} is {{0}}"
+                what = f"{TOO_SMALL}: dimension {axis} of output {port.label} is {{0}}"
                 self._require(less_equal(0, extent), Code.SHAPE, what, extent)
             self._set(n, DIMS + axis, extent)
         size = const(0) if late else _bytes_of(port, port.shape)

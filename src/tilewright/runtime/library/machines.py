@@ -2,7 +2,8 @@
 
 On x86-64 a row is what CPUID is asked: leaf, sub-leaf, register, bit, the registers that the system must save, and,
 instead of the bit, the least that the register's low byte may be. On AArch64 and RISC-V it is the number of an
-auxiliary value, and a bit of it in the same place; or, behind all of these, the least bytes of a vector in the last.
+auxiliary value, and a bit of it in the same place; or, behind all of these, the most and the least bytes of a vector in
+the last two.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _XGETBV_AT = 64
 _BEHIND_ALL = 0x7FFF_FFFF
 """A number that no auxiliary value has: vectors are asked for their length when it is known that there are any."""
 
-VECTORS: Final[Mapping[str, tuple[str, int]]] = {"riscv64": ("+v", 8)}
+VECTORS: Final[Mapping[str, tuple[str, int]]] = {"riscv64": ("+v", 8), "aarch64": ("+sve", 16)}
 """How LLVM is told that there are vectors that tell their length, and the bytes of the unit of it, `vscale`."""
 
 
@@ -56,7 +57,8 @@ def _auxiliary_needs(target: Target) -> Iterator[Need]:
         for place in bits_of(target.architecture).get(feature, ()):
             yield Need(feature, (place.word, 0, 0, place.bit, 0, 0))
         if feature in VECTOR_BYTES:
-            yield Need(feature, (_BEHIND_ALL, 0, 0, 0, 0, VECTOR_BYTES[feature]))
+            least, most = VECTOR_BYTES[feature]
+            yield Need(feature, (_BEHIND_ALL, 0, 0, 0, most, least))
 
 
 def needs_text(needs: Sequence[Need]) -> str:
@@ -67,9 +69,7 @@ def needs_text(needs: Sequence[Need]) -> str:
 
 def length_text(base: Target) -> str:
     """The function that asks vectors for their bytes, as LLVM IR: only code with these can."""
-    feature, unit = VECTORS.get(base.architecture, ("", 0))
-    if not feature:
-        return "define internal i64 @vector_bytes() {\n  ret i64 0\n}\n"
+    feature, unit = VECTORS[base.architecture]
     return f"""
 declare i64 @llvm.vscale.i64()
 define internal i64 @vector_bytes() noinline "target-features"="{base.feature_text},{feature}" {{

@@ -30,6 +30,7 @@ from tilewright.runtime.library.glue import (
 )
 from tilewright.runtime.library.header import header_text
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
+from tilewright.runtime.library.wasm import javascript, wasm_module
 from tilewright.runtime.library.weights import Weights, stamp_of
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
@@ -47,6 +48,9 @@ CPP_HEADERS = (".hpp", ".hh", ".hxx")
 OBJECT, ARCHIVE = ".o", ".a"
 """What the names of object files and static libraries end in."""
 
+MODULE = ".wasm"
+"""What the names of modules of WebAssembly end in."""
+
 _MOST_BYTES = 1 << 31
 
 _POOL = (PARALLEL, LEAVE, RESET, STOP)
@@ -56,18 +60,23 @@ def write_library(
     path: Place, programs: Sequence[Program], name: str, header: Place | None = None, weights: Place | None = None
 ) -> None:
     """Writes programs of one model, for different machines, as one shared library, or as an object file or a static
-    library where the name ends so; its C header, and a file for its weights, where these are asked for. Each file is
-    written whole or not at all, the library last.
+    library where the name ends so; its C header, and a file for its weights, where these are asked for. A name that
+    ends in `.wasm` makes a module of WebAssembly, and the header is JavaScript. Each file is written whole or not at
+    all, the library last.
 
     Raises UserError for a name that is none in C, a place where no file can be written, and what no library can hold.
     """
-    _check(programs, name)
+    is_module = Path(path_of(path)).suffix == MODULE
+    _check(programs, name, is_module)
     sources = [file for program in programs for file in program.files]
     places = [Path(path_of(place)) for place in (path, header, weights) if place is not None]
     for n, place in enumerate(places):
         check_place(place, sources)
         if any(os.path.abspath(place) == os.path.abspath(other) for other in places[:n]):
             raise UserError(f"cannot write {place} twice", fix="give library, header and weights a file each")
+    if is_module:
+        _write_module(path, programs, name, header, weights, sources)
+        return
     held = Weights()
     found = [held.places(program.constants) for program in programs]
     held.close()
@@ -87,6 +96,26 @@ def write_library(
 def _write(path: Place, parts: Iterable[bytes | memoryview], sources: Sequence[str]) -> None:
     made = list(parts)
     replace_file(Path(path_of(path)), lambda file: write_parts(file, made), sources)
+
+
+def _write_module(
+    path: Place,
+    programs: Sequence[Program],
+    name: str,
+    header: Place | None,
+    weights: Place | None,
+    sources: Sequence[str],
+) -> None:
+    if weights is not None or len(programs) > 1:
+        raise UserError(
+            "cannot make such a module of WebAssembly",
+            why="it holds one program, with its weights",
+            fix="leave weights= out, and write a module for each program",
+        )
+    module = wasm_module(programs[0])
+    if header is not None:
+        _write(header, [javascript(name).encode()], sources)
+    _write(path, [module], sources)
 
 
 def _file(parts: Parts, weights: Sequence[bytes | memoryview], ending: str) -> Iterable[bytes | memoryview]:
@@ -146,7 +175,7 @@ def in_order(programs: Sequence[Program]) -> list[Program]:
     return sorted(programs, key=lambda program: merit(program.target), reverse=True)
 
 
-def _check(programs: Sequence[Program], name: str) -> None:
+def _check(programs: Sequence[Program], name: str, is_module: bool) -> None:
     """Refuses what a library cannot be made of."""
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -155,11 +184,11 @@ def _check(programs: Sequence[Program], name: str) -> None:
             fix='take letters, digits and underscores: name="model"',
         )
     for program in programs:
-        if not is_elf(program.target.triple):
+        if not (is_elf(program.target.triple) or is_module):
             raise UserError(
                 f"cannot make a library for {program.target}",
                 why=f"libraries are ELF files for Linux, and the target's system is {program.target.triple}",
-                fix="compile the model on Linux",
+                fix=f"compile the model on Linux, or, for WebAssembly, write a file whose name ends in {MODULE}",
             )
         if program.checked:
             raise UserError(

@@ -3,6 +3,7 @@ by a condition or whose steps differ in size, or unrolled where they are few or 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.ending import Ending
 from tilewright.frontends.onnx.operators.repeat import names_used, scan_graph, truth
 from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.shared_calls import shared_call
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -37,30 +39,37 @@ MOST_COPIES = 64
 @handles("If")
 def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
     """The branch that the condition takes, where that is known; else a choice between the two while the program runs,
-    or a selection of what both compute where that is little. Differing, where what follows has to be chosen, too."""
+    or a selection of what both compute where that is little. A function that both end with is called behind them.
+    Differing, where what follows has to be chosen, too."""
     taken = truth(cond)
     if taken is not None:
         return tuple(b.model.body(then_branch if taken else else_branch, []))
-    known, drawn = set(b.graph.bodies), b.model.draws
+    shared = shared_call(then_branch, else_branch, b.model.is_function)
+    if shared is not None:
+        with contextlib.suppress(Differing):
+            return b.model.call(shared.call, dict(zip(shared.chosen, _chosen(b, cond, *shared.branches), strict=True)))
+    return _chosen(b, cond, then_branch, else_branch)
+
+
+def _chosen(b: OnnxEmit, cond: Tensor, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
+    """What a branch gives that is chosen while the program runs."""
     choice = Choice(b, "if", cond)
     results = [
         _branch(b, graph, e, choice) for graph, e in ((then_branch, choice.then), (else_branch, choice.otherwise))
     ]
     for x, y in zip(*results, strict=True):
         if x.rank != y.rank or x.dtype is not y.dtype:
-            b.graph.forget(known)
-            b.model.draws = drawn
-            raise Differing(refusal(x, y), cond, then_branch, else_branch)
+            raise Differing(refusal(x, y), choice, results)
     few = choice.is_plain() and not any(map(_has_graphs, (then_branch, else_branch)))
     if few and all(x.shape == y.shape for x, y in zip(*results, strict=True)):
-        inline = [b.model.body(graph, []) for graph in (then_branch, else_branch)]
-        return tuple(b.select(b.reshape(cond, ()), x, y) for x, y in zip(*inline, strict=True))
+        choice.graft(0)
+        choice.graft(1)
+        return tuple(b.select(b.reshape(cond, ()), x, y) for x, y in zip(*results, strict=True))
     return tuple(choice.finish(*results))
 
 
 def _has_graphs(graph: GraphProto) -> bool:
-    """Whether some node of a graph has sub-graphs. Branches of branches are read once: read a second time, to compute
-    both, each level would double what is read."""
+    """Whether some node of a graph has sub-graphs: a branch that holds loops or branches is no little work."""
     return any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute)
 
 

@@ -104,7 +104,12 @@ length:
   %bytes = call i64 @vector_bytes()
   %wanted = zext i32 %least to i64
   %long = icmp uge i64 %bytes, %wanted
-  ret i1 %long
+  %most.at = getelementptr %need, ptr %need, i64 0, i32 4
+  %most = load i32, ptr %most.at
+  %bound = zext i32 %most to i64
+  %short = icmp ule i64 %bytes, %bound
+  %fits = and i1 %long, %short
+  ret i1 %fits
 bit:
   %number = load i32, ptr %need
   %which = zext i32 %number to i64

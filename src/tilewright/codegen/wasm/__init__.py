@@ -1,0 +1,1 @@
+"""Object files of WebAssembly become one module."""
