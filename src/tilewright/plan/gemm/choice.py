@@ -153,7 +153,11 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
     groups of panels do."""
     # Of counted rows places lie apart by a constant, and need no registers of their own.
     counted = not size.any_rows and (size.own > 1 or size.rows % tile.rows == 0)
-    ahead = (size.axes == 1 or size.dot is not None) and size.rows > tile.rows and (tile.rows <= contraction.free_places(target) or counted)
+    ahead = (
+        (size.axes == 1 or size.dot is not None)
+        and size.rows > tile.rows
+        and (tile.rows <= contraction.free_places(target) or counted)
+    )
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
