@@ -166,7 +166,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
         found = [plain]
         if ahead and even:
-            tiles = None if parts is None else tiles_ahead(size, plain.part, target)
+            tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // parts)
             found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
         yield from found
         held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in
