@@ -240,6 +240,38 @@ def test_without_index_checks_an_element_outside_ends_the_process(statement: str
     assert ran.stdout == "here\n" and ran.returncode < 0, ran.stderr
 
 
+ENDLESS = """
+import numpy as np, tilewright as tw
+exe = tw.compile(tw.parse('''
+graph main(x: f32[4], most: f32[]) -> h, each:
+  yes: bool[] = full(value=true, shape=())
+  k, h: f32[4], each: f32[k, 4] = while(yes, x, most, body="step", states=1)
+
+graph step[step](x: f32[4], most: f32[]) -> on, y, x:
+  one: f32[] = full(value=1.0, shape=())
+  y: f32[4] = add(x, one)
+  top: f32[] = reduce(y, axes=(0,), kind=max)
+  on: bool[] = lt(top, most)
+'''))
+for most in (100, np.inf, 300):
+    try:
+        print(exe(np.zeros(4, np.float32), np.array(most, np.float32))[1].shape)
+    except tw.RuntimeFault as fault:
+        print(str(fault).splitlines()[0])
+"""
+
+
+def test_buffers_that_are_small_again_lie_where_no_guard_is() -> None:
+    """Where what a loop makes has no room, the call begins again with the sizes that it began with."""
+    source = str(Path(tw.__file__).parents[1])
+    settings = {"PYTHONPATH": source, "TILEWRIGHT_MEMORY_LIMIT": "1M", "TILEWRIGHT_STORE": "off"}
+    ran = subprocess.run(
+        [sys.executable, "-c", ENDLESS], capture_output=True, text=True, check=False, env={**os.environ, **settings}
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == ["(100, 4)", "the call needs more memory than it may take", "(300, 4)"]
+
+
 WRITE = """
 import ctypes, numpy as np
 from tilewright.runtime.checked import GuardedConstants

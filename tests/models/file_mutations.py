@@ -110,9 +110,19 @@ class _Mutator:
 
     def fields(self, data: bytes) -> bytes:
         """One field of one message, set or not, becomes something else."""
+        return self._changed(data, self._field)
+
+    def _changed(self, data: bytes, change: Callable[[ModelProto], bytes]) -> bytes:
+        """A change of the model; of its bytes, where they are no model, or hold names that are no text."""
         proto = _parsed(data)
         if proto is None:
             return self.bytes(data)
+        try:
+            return change(proto)
+        except UnicodeDecodeError:
+            return self.bytes(data)
+
+    def _field(self, proto: ModelProto) -> bytes:
         found = _messages(proto)
         message = self.chance.choice(found)
         field = self.chance.choice(message.DESCRIPTOR.fields)
@@ -182,9 +192,10 @@ class _Mutator:
     # Structure
 
     def structure(self, data: bytes) -> bytes:
-        proto = _parsed(data)
-        if proto is None:
-            return self.bytes(data)
+        """Nodes, tensors, names or graphs of the model change."""
+        return self._changed(data, self._restructured)
+
+    def _restructured(self, proto: ModelProto) -> bytes:
         change = self.chance.choice(STRUCTURES)
         self.last = change.__name__.strip("_")
         return change(self.chance, proto, self.seeds)

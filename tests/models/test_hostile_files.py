@@ -11,7 +11,7 @@ import isolated
 import pytest
 from file_corpus import CORPUS
 from file_mutations import draw
-from file_seeds import own_seeds
+from file_seeds import Seed, own_seeds
 from wire_mutations import fields, read_varint, varint
 
 import tilewright as tw
@@ -49,6 +49,13 @@ def test_a_case_is_the_same_each_time() -> None:
         assert draw(number, seeds, len(seeds)) == draw(number, seeds, len(seeds))
     done = Counter(draw(n, seeds, len(seeds)).done[0].split()[0] for n in range(400))
     assert set(done) == {"bytes", "wire", "fields", "structure"}
+
+
+def test_models_whose_names_are_no_text_are_changed() -> None:
+    output = b"\x12\x01y"
+    odd = [Seed(s.name, s.data.replace(output, b"\x12\x01\xff")) for s in own_seeds() if output in s.data]
+    drawn = [draw(n, odd, len(odd)) for n in range(400)]
+    assert len({case.data for case in drawn}) > 300
 
 
 def test_numbers_in_base_128() -> None:

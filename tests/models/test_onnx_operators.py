@@ -13,10 +13,11 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tilewright.core.walk import preorder
 from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
-from tilewright.report.errors import RuntimeFault
+from tilewright.report.errors import RuntimeFault, UserError
 
 Array = np.ndarray[Any, Any]
 
@@ -224,6 +225,53 @@ def test_axes_from_data_must_be_different() -> None:
     model = build([helper.make_node("ReduceSum", ["x", "a"], ["y"])], {"x": (np.float32, [2, 3]), "a": (np.int64, [2])})
     with pytest.raises(RuntimeFault):
         evaluate(read(model), [ramp(2, 3), ints(1, -1)])
+
+
+@pytest.mark.parametrize("axes", [(), (0,), (-1,), (0, 2), (3, -4), (1, -1, 3)])
+def test_dimensions_are_added_and_removed_by_axes_from_data(axes: tuple[int, ...]) -> None:
+    inputs = {"x": (np.float32, ["n", 3]), "a": (np.int64, [len(axes)])}
+    nodes = [helper.make_node("Unsqueeze", ["x", "a"], ["u"]), helper.make_node("Squeeze", ["u", "a"], ["y"])]
+    check(build(nodes, inputs, ["u", "y"]), {"x": ramp(4, 3), "a": ints(*axes)})
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "axes"), [("Unsqueeze", [2], [-4, 0]), ("Squeeze", [1, 2], [1]), ("Squeeze", [1], [1])]
+)
+def test_axes_from_data_are_checked(op: str, shape: list[int], axes: list[int]) -> None:
+    inputs = {"x": (np.float32, shape), "a": (np.int64, [len(axes)])}
+    module = read(build([helper.make_node(op, ["x", "a"], ["y"])], inputs))
+    with pytest.raises(RuntimeFault):
+        evaluate(module, [ramp(*shape), ints(*axes)])
+
+
+@pytest.mark.parametrize(
+    ("op", "rank", "count", "why"),
+    [
+        ("Unsqueeze", 2, 255, "there are 255 axes; a tensor has at most 32 dimensions"),
+        ("Unsqueeze", 2, 31, "the result has 33 dimensions; a tensor has at most 32 dimensions"),
+        ("Squeeze", 2, 3, "3 of 2 dimensions are left out"),
+        ("ReduceSum", 2, 3, "there are 3 axes of 2 dimensions"),
+    ],
+)
+def test_more_axes_than_a_tensor_may_have(op: str, rank: int, count: int, why: str) -> None:
+    """They are refused while the model is read: what each of them names would be an expression of its own."""
+    inputs = {"x": (np.float32, [1] * rank), "a": (np.int64, [count])}
+    with pytest.raises(UserError, match=why):
+        read(build([helper.make_node(op, ["x", "a"], ["y"])], inputs))
+
+
+def test_a_result_has_as_many_dimensions_as_a_tensor_may_have() -> None:
+    node = helper.make_node("Unsqueeze", ["x", "a"], ["y"])
+    inputs = {"x": (np.float32, [2, 3])}
+    assert read(build([node], inputs, constants={"a": np.arange(30)})).graph.results[0].type.rank == 32
+    with pytest.raises(UserError, match="the result has 33 dimensions; a tensor has at most 32"):
+        read(build([node], inputs, constants={"a": np.arange(31)}))
+
+
+def test_many_axes_from_data_make_small_expressions() -> None:
+    inputs = {"x": (np.float32, [2, 3]), "a": (np.int64, [30])}
+    module = read(build([helper.make_node("Unsqueeze", ["x", "a"], ["y"])], inputs))
+    assert len(list(preorder(module.graph.results[0].type.shape))) < 12 * 32
 
 
 BOUNDS = [(0, 2, 1), (-2, 9, 1), (9, -9, -1), (3, 0, -2), (2, 2, 1), (-1, -(2**63) + 1, -1), (0, 2**63 - 1, 3)]

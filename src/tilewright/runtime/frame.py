@@ -67,6 +67,7 @@ class Frame:
         if least >= UNCOUNTABLE:
             check_memory(least, "buffers")
         self.sizes[place] = min(max(least, 2 * self.sizes[place]), UNCOUNTABLE)
+        self._forget_guards()
 
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
@@ -82,14 +83,20 @@ class Frame:
         """Lets the sizes that calls make larger be what they were at first; whether one was larger."""
         first = list(self.sizes[self.place : self.place + len(self.rooms)])
         self._begin_small()
+        self._forget_guards()
         return first != list(self.rooms)
+
+    def _forget_guards(self) -> None:
+        """Has a checked program ask for an arena again: other sizes put buffers where guards are in the one it has."""
+        if self.guarded is not None:
+            self.record[_ARENA] = self.record[_ARENA_BYTES] = 0
 
     def begin(self, constants: int, at_end: bool) -> None:
         """Begins a call of a checked program: constants are at these addresses, and the buffers of the arena, which is
         made anew, begin or end where a guard does."""
         self.at_end = at_end
         self.record[_CONSTANTS] = constants
-        self.record[_ARENA] = self.record[_ARENA_BYTES] = 0
+        self._forget_guards()
 
     def interrupted(self) -> None:
         """Raises the exception of a signal that ended a call."""

@@ -113,7 +113,11 @@ class Handler:
             if isinstance(error, TilewrightError):
                 raise
             raise misfit(b.graph.source, error, fix) from error
-        return self._checked(b, results) if self.added else results if isinstance(results, tuple) else (results,)
+        made = self._checked(b, results) if self.added else results if isinstance(results, tuple) else (results,)
+        for result in made:
+            if result is not None:
+                b.require_few(result.rank, f"the result has {result.rank} dimensions")
+        return made
 
     def _failure(self, b: Emit, error: Exception) -> UserError:
         """The error for what a program's handler raised, at its line and at the node that it was asked for."""

@@ -74,9 +74,13 @@ class Reading:
     def shape(self, x: Tensor, what: str, low: Size = LEAST, high: Size = MOST) -> list[Expr]:
         """The elements of an integer tensor as the dimensions of another: no more than a tensor may have."""
         count = math.prod(x.static_shape() or ())
-        if count > MOST_DIMENSIONS:
-            raise self.error(f"{what} has {count} elements; a tensor has at most {MOST_DIMENSIONS} dimensions")
+        self.require_few(count, f"{what} has {count} elements")
         return self.sizes(x, what, low, high)
+
+    def require_few(self, count: int, found: str) -> None:
+        """What there is for each dimension is no more often `found` than a tensor may have dimensions."""
+        if count > MOST_DIMENSIONS:
+            raise self.error(f"{found}; a tensor has at most {MOST_DIMENSIONS} dimensions")
 
     def _check_known(self, e: Expr, what: str, low: Size, high: Size) -> None:
         """A number must be in [low, high]; a size must, too, where that is a bound of its own and not just a large

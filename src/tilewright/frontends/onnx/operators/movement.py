@@ -82,7 +82,7 @@ def slice_(
     known = b.integers(axes, "the axes of Slice")
     if known is not None:
         return _slice(b, x, first, last, known, step)
-    return _slice_unknown(b, x, first, last, b.sizes(axes, "the axes of Slice", -x.rank, x.rank - 1), step)
+    return _slice_unknown(b, x, first, last, b.shape(axes, "the axes of Slice", -x.rank, x.rank - 1), step)
 
 
 def _slice(
@@ -185,7 +185,7 @@ def _on_axes(b: Emit, x: Tensor, amounts: Sequence[Expr], axes: Tensor) -> list[
         for n, axis in enumerate(b.axes(known, x.rank)):
             whole[axis], whole[axis + x.rank] = amounts[n], amounts[n + count]
         return whole
-    for n, named in enumerate(b.sizes(axes, "the axes of Pad", -x.rank, x.rank - 1)):
+    for n, named in enumerate(b.shape(axes, "the axes of Pad", -x.rank, x.rank - 1)):
         for d in range(x.rank):
             here = equal(select(less(named, 0), named + x.rank, named), d)
             whole[d] = select(here, amounts[n], whole[d])

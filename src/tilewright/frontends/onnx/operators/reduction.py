@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 
 from tilewright.expr.build import equal, select
@@ -10,6 +11,7 @@ from tilewright.expr.nodes import Expr, Or, const
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.operators.dynamic_axes import count_of, named_dimensions
 from tilewright.frontends.onnx.operators.permute import permuted
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
@@ -97,27 +99,22 @@ def _by_input(over: Over) -> Callable[..., Tensor]:
 
 def _over_unknown(b: Emit, x: Tensor, axes: Tensor, over: Over, keepdims: bool) -> Tensor:
     """A reduction over dynamic axes: they are transposed to the end, by a permutation made of them."""
-    chosen = b.sizes(axes, "the axes", -x.rank, x.rank - 1)
-    count = len(chosen)
-    marked = [_any([Or(equal(a, d), equal(a, d - x.rank)) for a in chosen]) for d in range(x.rank)]
-    number: Expr = const(0)
-    for mark in marked:
-        number = number + select(mark, 1, 0)
+    count = count_of(b, axes)
+    if count > x.rank:
+        raise b.error(f"there are {count} axes of {x.rank} dimensions")
+    named = named_dimensions(b, axes, x.rank)
+    number = functools.reduce(operator.add, named, const(0))
     b.require_equal(number, count, "the axes name a dimension twice: {0} different ones of {1}")
     before: Expr = const(0)
     kept: Expr = const(0)
     places: list[Expr] = []
-    for mark in marked:
-        places.append(select(mark, before + (x.rank - count), kept))
-        before, kept = before + select(mark, 1, 0), kept + select(mark, 0, 1)
+    for mark in named:
+        places.append(select(equal(mark, 1), before + (x.rank - count), kept))
+        before, kept = before + mark, kept + (1 - mark)
     result = over(b, permuted(b, x, places), list(range(x.rank - count, x.rank)), False)
     if not keepdims:
         return result
-    return b.reshape(result, [select(mark, 1, extent) for mark, extent in zip(marked, x.shape, strict=True)])
-
-
-def _any(conditions: list[Expr]) -> Expr:
-    return functools.reduce(Or, conditions)
+    return b.reshape(result, [select(equal(mark, 1), 1, extent) for mark, extent in zip(named, x.shape, strict=True)])
 
 
 for _name, _over in _KINDS.items():

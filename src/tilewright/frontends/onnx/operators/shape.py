@@ -11,9 +11,9 @@ from tilewright.expr.build import equal, less_equal, maximum, select
 from tilewright.expr.nodes import Const, Expr, Not, Or, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.frontends.build.emit import Emit
-from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
+from tilewright.frontends.onnx.operators.dynamic_axes import count_of, named_dimensions
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import AnyInt, Ints, handles
@@ -108,12 +108,14 @@ def squeeze(b: Emit, x: Tensor, axes: Tensor | None = None) -> Tensor:
     known = b.integers(axes, "the axes")
     if known is not None:
         return _squeezed(b, x, b.axes(known, x.rank))
-    marks = _marks(b, axes, x.rank)
-    number = len(b.sizes(axes, "the axes"))
-    for mark, extent in zip(marks, x.shape, strict=True):
-        b.require(Or(equal(select(mark, 1, 0), 0), equal(extent, 1)), "Squeeze of a dimension whose extent is not 1")
-    kept = _positions([select(m, 0, 1) for m in marks])
-    places = [_unmarked_at(kept, marks, x.shape, p) for p in range(x.rank - number)]
+    number = count_of(b, axes)
+    if number > x.rank:
+        raise b.error(f"{number} of {x.rank} dimensions are left out")
+    named = named_dimensions(b, axes, x.rank)
+    for mark, extent in zip(named, x.shape, strict=True):
+        b.require(Or(equal(mark, 0), equal(extent, 1)), "Squeeze of a dimension whose extent is not 1")
+    kept = _positions([1 - m for m in named])
+    places = [_unnamed_at(kept, named, x.shape, p) for p in range(x.rank - number)]
     return b.reshape(x, places)
 
 
@@ -139,26 +141,12 @@ def unsqueeze(b: Emit, x: Tensor, axes: Tensor) -> Tensor:
     known = b.integers(axes, "the axes")
     if known is not None:
         return b.unsqueeze(x, b.axes(known, x.rank + len(known)))
-    count = axes.static_shape()
-    if count is None or len(count) != 1:
-        raise Unsupported("the axes must be a list of constant length")
-    rank = x.rank + count[0]
-    marks = _marks(b, axes, rank)
-    before = _positions([select(m, 0, 1) for m in marks])
-    dims = [select(m, 1, _pick(x.shape, before[n])) for n, m in enumerate(marks)]
+    rank = x.rank + count_of(b, axes)
+    b.require_few(rank, f"the result has {rank} dimensions")
+    named = named_dimensions(b, axes, rank)
+    before = _positions([1 - m for m in named])
+    dims = [select(equal(m, 1), 1, _pick(x.shape, before[n])) for n, m in enumerate(named)]
     return b.reshape(x, dims)
-
-
-def _marks(b: Emit, axes: Tensor, rank: int) -> list[Expr]:
-    """For each dimension the condition that the dynamic axes name it."""
-    chosen = b.sizes(axes, "the axes", -rank, rank - 1)
-    marks = []
-    for d in range(rank):
-        mark: Expr = const(False, dtypes.bool_)
-        for a in chosen:
-            mark = Or(mark, Or(equal(a, d), equal(a, d - rank)))
-        marks.append(simplify(mark))
-    return marks
 
 
 def _positions(counts: Sequence[Expr]) -> list[Expr]:
@@ -178,11 +166,11 @@ def _pick(values: Sequence[Expr], at: Expr) -> Expr:
     return chosen
 
 
-def _unmarked_at(positions: Sequence[Expr], marks: Sequence[Expr], values: Sequence[Expr], place: int) -> Expr:
-    """The value of the dimension that is not marked and has `place` others like it before."""
+def _unnamed_at(positions: Sequence[Expr], named: Sequence[Expr], values: Sequence[Expr], place: int) -> Expr:
+    """The value of the dimension that is not named and has `place` others like it before."""
     chosen: Expr = const(1)
-    for position, mark, value in zip(positions, marks, values, strict=True):
-        chosen = select(equal(position, place), select(mark, chosen, value), chosen)
+    for position, mark, value in zip(positions, named, values, strict=True):
+        chosen = select(equal(position, place), select(equal(mark, 1), chosen, value), chosen)
     return chosen
 
 
