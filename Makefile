@@ -44,8 +44,8 @@ check-accesses: $(TEST)
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 --hypothesis-profile=long tests/models/test_onnx_backend.py
 	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 tests/models/test_checked_models.py
 
-# Minutes. Networks as libraries, called from C; BERT and GPT-2 where PyTorch is: make libraries VENV=DIR ARGS='-k bert'
-libraries: $(TEST)
+# Minutes. Networks as libraries, called from C; PyTorch makes BERT and GPT-2: make libraries ARGS='-k bert'
+libraries: $(ARCH)
 	$(BIN)/python -m pytest -n 1 --libraries tests/models/test_network_libraries.py $(ARGS)
 
 # Hours. Networks as libraries for AArch64 and RISC-V, under QEMU: make foreign ARGS="-k 'squeezenet or MobileNet'"

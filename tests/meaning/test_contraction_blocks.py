@@ -318,6 +318,29 @@ def test_rows_left_over_run_in_parts_of_a_tile() -> None:
     assert choice_for(Case(197, 3072, 768, True).function(), WIDE).part_rows is None
 
 
+def test_panels_of_several_constants_are_prefetched_for_any_rows() -> None:
+    """Blocks of rows are outside of panels, so that first tiles prefetch the next one: of the next constant, too."""
+    text = """
+func products[m](x: f32[5, m, 64], w: f32[5, 64, 96] in constant, y: f32[5, m, 96]):
+  for l in 0..5, i in 0..m, j in 0..96, k in 0..64:
+    block dot(vl = l, vi = i, vj = j, reduce vk = k):
+      init: y[vl, vi, vj] = 0.0
+      y[vl, vi, vj] += x[vl, vi, vk] * w[vl, vk, vj]
+"""
+    case = parse(text)
+    assert isinstance(case, Function)
+    choice = choice_for(case, WIDE)
+    assert choice.prefetch == 16 and choice.prefetch_tiles
+    s = schedule_for(case, V3, dataclasses.replace(choice, tile=RegisterTile(4, 2, 8), part_rows=2))
+    assert "w.cache" in {node.place.buffer.name for node in statements(s.func.body) if isinstance(node, Prefetch)}
+    kernel, rng = tw.build(s.func), np.random.default_rng(7)
+    for m in (1, 37):
+        x, w = (rng.standard_normal(shape, np.float32) for shape in ((5, m, 64), (5, 64, 96)))
+        y = np.full((5, m, 96), np.nan, np.float32)
+        kernel(x, w, y)
+        np.testing.assert_allclose(y, x.astype(np.float64) @ w, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("batches", [1, 3])
 def test_batches_of_a_dynamic_number_of_rows_are_products_in_tiles(batches: int) -> None:
     """Blocks of rows are shared with groups of panels, around the batches."""

@@ -76,8 +76,14 @@ def small_llama(_: Path) -> Case:
     return Case(graphs[0].model().SerializeToString(), [[g.feeds[name] for name in names] for g in graphs])
 
 
+def import_torch() -> Any:
+    """PyTorch, where it is with what it exports models by."""
+    pytest.importorskip("onnxscript")
+    return pytest.importorskip("torch")
+
+
 def bert(folder: Path) -> Case:
-    torch = pytest.importorskip("torch")
+    torch = import_torch()
     from torch_transformers import BERT, Bert, export
 
     torch.manual_seed(0)
@@ -90,7 +96,7 @@ def bert(folder: Path) -> Case:
 
 
 def gpt2(folder: Path) -> Case:
-    torch = pytest.importorskip("torch")
+    torch = import_torch()
     from torch_transformers import GPT2, Gpt2, export
 
     torch.manual_seed(0)

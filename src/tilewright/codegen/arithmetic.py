@@ -9,9 +9,6 @@ from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Binary, Broadcast, Compare, Const, Expr
 
-_REGISTER = 16
-"""Bytes of the least vector register."""
-
 
 def binary(out: Emitter, node: Binary, a: Expr, b: Expr) -> str:
     name, t, dtype = type(node).__name__, value_type(node.dtype, node.lanes), node.dtype
@@ -33,39 +30,29 @@ def binary(out: Emitter, node: Binary, a: Expr, b: Expr) -> str:
 
 
 def _extremum(out: Emitter, node: Binary, a: Expr, b: Expr, x: str, y: str) -> str:
-    """The lesser or greater; NaN if either is. One instruction if an operand is a constant that is not NaN; for other
-    scalars LLVM's own intrinsic, unless LLVM branches for it: these are the first lanes of vectors.
+    """The lesser or greater; NaN if either is. One instruction if an operand is a constant that is not NaN. For
+    other scalars LLVM's own intrinsic, which does not branch where zeros may have either sign: on x86 it would ask for
+    the sign of the first. For other vectors one instruction, which keeps a NaN
+    of the first operand, under the mask of lanes where the second is not NaN. An accumulator is the first operand,
+    so it does not wait for the mask. (LLVM would merge both tests into one mask if this one tested for NaN.)
     """
-    t, lanes, dtype = value_type(node.dtype, node.lanes), node.lanes, node.dtype
+    t, lanes = value_type(node.dtype, node.lanes), node.lanes
     less = type(node).__name__ == "Min"
-    if not dtype.is_float:
-        if dtype.is_bool:
+    if not node.dtype.is_float:
+        if node.dtype.is_bool:
             return out.fresh(f"{'and' if less else 'or'} {t} {x}, {y}")
-        kind = ("s" if dtype.kind == "i" else "u") + ("min" if less else "max")
-        return out.intrinsic(f"llvm.{kind}", dtype, lanes, [x, y])
+        kind = ("s" if node.dtype.kind == "i" else "u") + ("min" if less else "max")
+        return out.intrinsic(f"llvm.{kind}", node.dtype, lanes, [x, y])
     if _is_number(a):
         a, b, x, y = b, a, y, x
-    if lanes > 1 or _is_number(b):
-        return _chosen(out, less, dtype, lanes, x, y, _is_number(b))
-    if not out.branches_for_extrema:
-        return out.intrinsic("llvm.minimum" if less else "llvm.maximum", dtype, 1, [x, y])
-    width = _REGISTER // dtype.bytes
-    vector = value_type(dtype, width)
-    x, y = (out.fresh(f"insertelement {vector} poison, {t} {one}, i32 0") for one in (x, y))
-    return out.fresh(f"extractelement {vector} {_chosen(out, less, dtype, width, x, y, False)}, i32 0")
-
-
-def _chosen(out: Emitter, less: bool, dtype: DType, lanes: int, x: str, y: str, is_number: bool) -> str:
-    """The extremum by one instruction, which keeps a NaN of the first operand, under the mask of lanes where the second
-    is not NaN; without a mask where it `is_number`. An accumulator is the first operand, so it does not wait for the
-    mask. (LLVM would merge both tests into one mask if this one tested for NaN.)"""
-    t = value_type(dtype, lanes)
+    if lanes == 1 and not _is_number(b):
+        return out.intrinsic("llvm.minimum" if less else "llvm.maximum", node.dtype, 1, [x, y], flags="nsz ")
     order = out.fresh(f"fcmp {'olt' if less else 'ogt'} {t} {y}, {x}")
-    chosen = out.select(order, y, x, dtype, lanes)
-    if is_number:
+    chosen = out.select(order, y, x, node.dtype, lanes)
+    if _is_number(b):
         return chosen
     ordered = out.fresh(f"fcmp ord {t} {y}, {y}")
-    return out.select(ordered, chosen, y, dtype, lanes)
+    return out.select(ordered, chosen, y, node.dtype, lanes)
 
 
 def _float_mod(out: Emitter, node: Binary, x: str, y: str) -> str:

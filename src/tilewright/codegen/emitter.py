@@ -26,11 +26,9 @@ class Emitter:
     `scopes` has values that are valid while a scope is open, also the results of some instructions by their text;
     `loaded` has values loaded from memory; `loops` has the loops around the emitted code, outermost first; `allocas`
     are the instructions at the start of the function. `converts_f16` says whether any cast is between f16 and f32, for
-    which a target needs instructions. `branches_for_extrema` says whether LLVM tests the sign of a scalar for
-    `llvm.maximum` and branches: on x86, where signs of sums are anyone's guess."""
+    which a target needs instructions."""
 
-    def __init__(self, branches_for_extrema: bool = False) -> None:
-        self.branches_for_extrema = branches_for_extrema
+    def __init__(self) -> None:
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.names = count().__next__
@@ -111,11 +109,13 @@ class Emitter:
         t = value_type(dtype, lanes)
         return self.fresh(f"select {value_type(dtypes.bool_, lanes)} {cond}, {t} {a}, {t} {b}")
 
-    def intrinsic(self, name: str, dtype: DType, lanes: int, arguments: list[str], extra: str = "") -> str:
-        """A call of an overloaded intrinsic whose arguments and result have one type."""
+    def intrinsic(
+        self, name: str, dtype: DType, lanes: int, arguments: list[str], extra: str = "", flags: str = ""
+    ) -> str:
+        """A call, with LLVM's `flags`, of an overloaded intrinsic whose arguments and result have one type."""
         t = value_type(dtype, lanes)
         full = f"@{name}.{suffix(dtype, lanes)}"
         types = ", ".join([t] * len(arguments)) + (", i1" if extra else "")
         self.declarations.add(f"declare {t} {full}({types})")
         given = ", ".join(f"{t} {a}" for a in arguments) + (f", {extra}" if extra else "")
-        return self.fresh(f"call {t} {full}({given})")
+        return self.fresh(f"call {flags}{t} {full}({given})")

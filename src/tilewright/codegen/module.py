@@ -135,7 +135,7 @@ def _unit(
     others: set[str] = set()
     looks = False
     for function in functions:
-        body = Statements(faults, before, branches_for_extrema=target.architecture == "x86_64")
+        body = Statements(faults, before)
         if function.name == entry:
             body.sites = sites
             parts.append(_entry(function, body))

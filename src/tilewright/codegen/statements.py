@@ -64,10 +64,8 @@ class Statements:
     `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py); `rooms` has the
     places of its symbols among the caller's sizes; `looks` says whether a loop of it can be interrupted."""
 
-    def __init__(
-        self, faults: list[FaultMessage], before: Mapping[str, int] | None = None, branches_for_extrema: bool = False
-    ) -> None:
-        self.out = Emitter(branches_for_extrema)
+    def __init__(self, faults: list[FaultMessage], before: Mapping[str, int] | None = None) -> None:
+        self.out = Emitter()
         self.memory = Memory(self.out)
         self.lanes = self.memory.lanes
         self.emit = Expressions(self.out, self.memory).emit

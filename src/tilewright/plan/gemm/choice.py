@@ -152,10 +152,12 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
     """Panels are packed before any call. All rows pass by a panel, or a block of them that stays in a cache while
     groups of panels do."""
     # Of counted rows places lie apart by a constant, and need no registers of their own.
-    counted = size.own > 1 or (not size.any_rows and size.rows % tile.rows == 0)
-    # Panels of several constants are the outer loop of a dynamic number of blocks, which cannot share a prefetch.
-    alone = (size.axes == 1 or size.dot is not None) and not (size.own > 1 and size.any_rows)
-    ahead = alone and size.rows > tile.rows and (tile.rows <= contraction.free_places(target) or counted)
+    counted = not size.any_rows and (size.own > 1 or size.rows % tile.rows == 0)
+    ahead = (
+        (size.axes == 1 or size.dot is not None)
+        and size.rows > tile.rows
+        and (tile.rows <= contraction.free_places(target) or counted)
+    )
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
@@ -164,7 +166,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
         found = [plain]
         if ahead and even:
-            tiles = None if parts is None else tiles_ahead(size, plain.part, target)
+            tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // parts)
             found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
         yield from found
         held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in

@@ -81,7 +81,7 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     left = sums.rows % tile.rows if choice.part_rows else 0
     parts = (sums.rows - left, tile), (left, choice.part)
-    found = row_blocks * sum(cycles(replace(sums, rows=n), t, target) for n, t in parts)
+    found = row_blocks * sum(cycles(replace(sums, rows=n), t, target) for n, t in parts if n)
     found += _first(choice, size, sums, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
@@ -145,7 +145,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     level = max(source, sums.panel)
     whole = size.columns * sums.steps * size.vector.bytes * size.parts
     if not (choice.prefetch and size.vector.constant):
-        stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
+        stops = size.vector.constant and level > sums.panel and (size.any_rows or sums.rows > choice.tile.rows)
         pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
         read = replace(sums, parts=sums.packs or sums.parts)
         return added_cycles(read, choice.tile, target, panel=level) + pages * wait_cycles(level, target)

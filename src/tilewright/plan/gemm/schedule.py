@@ -325,7 +325,8 @@ def _order(
     elif cut is not None and (tiles is None or max(outer.values()) >= tiling.MANY):
         order, inside = tiling.ordered(outer), (cut, panels, tiles)
     elif own and choice.prefetch:
-        order = [*own, panels, *(v for v in outer if v not in own)]
+        blocks_of_rows = [v for v in outer if v not in own]
+        order = [*own, *([panels, *blocks_of_rows] if choice.prefetch_tiles is None else [*blocks_of_rows, panels])]
     else:
         order = tiling.ordered(outer | {panels: count})
     return first or order[0], [*order, *(v for v in inside if v is not None)]
