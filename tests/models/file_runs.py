@@ -11,7 +11,7 @@ another exception, more memory than a case may take, or another result is a defe
 
     refused     the file is refused              fault      the program stops at a value
     same        a case before had this program   result     it runs, and its results are right
-    large       it computes for longer than a case may take, by its own count of operations
+    large       it, or the evaluator, computes for longer than a case may take, by the count of operations or of nodes
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from tilewright.expr.evaluate import evaluate as evaluate_size
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
-from tilewright.graph.nodes import Module
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.graph.symbolic import Scan, bodies_of
 from tilewright.report.errors import RuntimeFault, TilewrightError, UserError
 from tilewright.runtime.executable import Executable
 
@@ -47,6 +48,9 @@ Array = np.ndarray[Any, Any]
 
 MOST_OPERATIONS = 3e8
 """Of one call: checked programs take a nanosecond or more for each."""
+
+MOST_NODES = 1e5
+"""That the evaluator runs, steps of loops counted: each takes a tenth of a millisecond."""
 
 MOST_ELEMENTS = 1 << 20
 """Of one input."""
@@ -99,6 +103,8 @@ class Files:
         if feeds is None or operations(exe, feeds) > MOST_OPERATIONS:
             return "large", ""
         found = exe.run(feeds)
+        if nodes_run(module) > MOST_NODES:
+            return "large", ""
         wrong = compared(module, feeds, found)
         if wrong:
             return "defect", f"{case.name}: {', '.join(case.done)}\n{wrong}"
@@ -152,6 +158,30 @@ def operations(exe: Executable, feeds: dict[str, Array]) -> float:
     symbols = {s: max(2 + n % 2, s.least or 0) for n, s in enumerate(exe.interface.symbols)}
     known = [e for site in exe.program.sites for e in (site.flops, site.bytes) if e is not None]
     return float(sum(e.value if isinstance(e, Const) else evaluate_size(e, symbols) for e in known))
+
+
+def nodes_run(module: Module) -> float:
+    """The nodes that the graph's evaluator runs, as far as they are known before: loops by a condition count once."""
+    runs: dict[str, float] = {}
+    waiting = [module.entry]
+    while waiting:
+        nodes = _graph(module, waiting[-1]).nodes
+        bodies = {body for node in nodes for body in bodies_of(node.attrs)} - runs.keys()
+        if bodies:
+            waiting += bodies
+            continue
+        runs[waiting.pop()] = sum(1 + _steps(n.attrs) * sum(runs[b] for b in bodies_of(n.attrs)) for n in nodes)
+    return runs[module.entry]
+
+
+def _graph(module: Module, name: str) -> GraphFunction:
+    function = module.functions[name]
+    assert isinstance(function, GraphFunction)
+    return function
+
+
+def _steps(attrs: object) -> float:
+    return float(attrs.steps.value) if isinstance(attrs, Scan) and isinstance(attrs.steps, Const) else 1.0
 
 
 def compared(module: Module, feeds: dict[str, Array], found: dict[str, Array]) -> str:

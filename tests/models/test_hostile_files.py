@@ -16,6 +16,7 @@ from file_seeds import Seed, own_seeds
 from wire_mutations import fields, read_varint, varint
 
 import tilewright as tw
+from tilewright.graph.nodes import GraphFunction
 
 COUNT = 500
 
@@ -42,6 +43,16 @@ def test_the_seeds_are_right(seed: object, tmp_path: Path) -> None:
     exe = tw.compile(module, level=1)
     feeds = feeds_of(exe, 0)
     assert feeds is not None and compared(module, feeds, exe.run(feeds)) == ""
+
+
+def test_the_steps_of_loops_are_counted(tmp_path: Path) -> None:
+    """A network that runs in no time may have more steps than the evaluator has time for."""
+    from file_runs import nodes_run, read, written
+
+    for name, steps in (("attention", 0), ("long_loop", 20)):
+        module = read(written(next(s for s in own_seeds() if s.name == name), tmp_path), warn=False)
+        inner = [len(f.nodes) for f in module.functions.values() if isinstance(f, GraphFunction)]
+        assert nodes_run(module) == inner[0] + steps * sum(inner[1:]) and bool(steps) == (len(inner) > 1)
 
 
 def test_a_case_is_the_same_each_time() -> None:
