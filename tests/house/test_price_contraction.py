@@ -9,7 +9,9 @@ import pytest
 
 from tilewright.expr import dtypes
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums, best, cycles, least_seconds, term_cycles, tiles
-from tilewright.plan.price.transfer import (
+from tilewright.target import Target
+from tilewright.target.instructions import INSTRUCTIONS
+from tilewright.target.transfer import (
     apart_cycles,
     byte_cycles,
     fits,
@@ -21,8 +23,6 @@ from tilewright.plan.price.transfer import (
     room_in,
     wait_cycles,
 )
-from tilewright.target import Target
-from tilewright.target.instructions import INSTRUCTIONS
 
 WIDE = Target.parse("x86-64-v4")
 

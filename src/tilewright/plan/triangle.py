@@ -20,11 +20,11 @@ from tilewright.expr.nodes import Const, Le, Lt
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
-from tilewright.plan.price.transfer import fits
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import hold_sums, order_tile, split_tile, sums_apart, write_out
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.transfer import fits
 
 
 @dataclass(frozen=True, slots=True)

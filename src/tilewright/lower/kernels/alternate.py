@@ -20,9 +20,9 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.edit import replace, statements, transform_statements
 from tilewright.loops.nodes import Buffer, CallFunction, For, Function, LoopKind, Stmt
 from tilewright.loops.passing import size_of
-from tilewright.plan.price.transfer import kept
 from tilewright.target import Target
 from tilewright.target.host import Cache
+from tilewright.target.transfer import kept
 from tilewright.types.scopes import Scope
 
 

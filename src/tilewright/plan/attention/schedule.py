@@ -32,13 +32,13 @@ from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
-from tilewright.plan.price.transfer import byte_cycles, fits
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import fill_panels, local_bytes, pack
 from tilewright.schedule.find import find_block, find_loop, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.transfer import byte_cycles, fits
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 

@@ -25,11 +25,11 @@ from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import last_block
 from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import Sums
-from tilewright.plan.price.transfer import fits
 from tilewright.plan.tile.packing import only_store
 from tilewright.schedule.find import find_block, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.transfer import fits
 
 
 @dataclass(frozen=True, slots=True)

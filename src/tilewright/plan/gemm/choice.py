@@ -14,9 +14,9 @@ from functools import lru_cache
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Dot, RegisterTile
-from tilewright.plan.price.transfer import byte_cycles, fits, memory, room_in
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
+from tilewright.target.transfer import byte_cycles, fits, memory, room_in
 
 MOST_TERMS = 4
 """The most terms that are written out: more take longer to compile, and no less to run."""

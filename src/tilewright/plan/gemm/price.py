@@ -16,8 +16,8 @@ from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
 from tilewright.plan.price.points import copy_cycles
-from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
 from tilewright.target import Target
+from tilewright.target.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""

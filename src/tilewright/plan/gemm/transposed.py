@@ -34,7 +34,6 @@ from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
-from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import copy_vectors, fill_panels, lay_out, own_copy, pack
@@ -42,6 +41,7 @@ from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
+from tilewright.target.transfer import byte_cycles, fits, move_cycles, room_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import Const
 from tilewright.ops.index_maps import IndexMaps
-from tilewright.plan.price.transfer import apart_cycles, byte_cycles
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
+from tilewright.target.transfer import apart_cycles, byte_cycles
 
 MARGIN = 1.03
 """A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways

@@ -11,8 +11,8 @@ from tilewright.expr.dtypes import f32
 from tilewright.expr.work import Work
 from tilewright.plan.price.contraction import Dot, Sums, least_cycles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
-from tilewright.plan.price.transfer import memory, read_seconds
 from tilewright.target import Target
+from tilewright.target.transfer import memory, read_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference
 from tilewright.plan.price.contraction import Dot, Sums, choose_dot, least_cycles
 from tilewright.plan.price.points import vector_cycles
-from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
 from tilewright.store import Json
 from tilewright.target import Target
+from tilewright.target.transfer import kept, memory, read_seconds, reread_seconds
 
 
 @dataclass(frozen=True, slots=True)

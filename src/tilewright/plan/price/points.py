@@ -14,8 +14,8 @@ from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, loads_of
 from tilewright.loops.nodes import Buffer, For, LoopKind, Stmt, Store
-from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.target import Target
+from tilewright.target.transfer import reread_seconds, rewrite_seconds
 from tilewright.types.scopes import Scope
 
 _NOTHING = Work()

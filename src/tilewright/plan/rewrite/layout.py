@@ -42,8 +42,8 @@ from tilewright.ops.winograd import InputAttributes, OutputAttributes
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.target import Target
+from tilewright.target.transfer import reread_seconds, rewrite_seconds
 
 Place = tuple[Value, int]
 """A value, and its axis of channels."""

@@ -18,8 +18,8 @@ from tilewright.ops.quantized import numbers_of
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.points import additions
-from tilewright.plan.price.transfer import fits, read_seconds
 from tilewright.target import Target
+from tilewright.target.transfer import fits, read_seconds
 
 
 @dataclass(frozen=True, slots=True)

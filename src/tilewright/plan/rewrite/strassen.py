@@ -14,9 +14,9 @@ from tilewright.expr.dtypes import f32
 from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
-from tilewright.plan.price.transfer import kept, memory, read_seconds
 from tilewright.plan.transforms.strassen import Halves, transform_seconds
 from tilewright.target import Target
+from tilewright.target.transfer import kept, memory, read_seconds
 
 
 def keeps_all(constants: int, target: Target) -> bool:

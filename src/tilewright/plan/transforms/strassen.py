@@ -20,11 +20,11 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.strassen import PRODUCTS, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.transfer import reread_seconds, rewrite_seconds
 
 
 @dataclass(frozen=True, slots=True)

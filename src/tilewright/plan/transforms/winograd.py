@@ -33,7 +33,6 @@ from tilewright.ops.winograd import edge_of, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.transposed import store_transposed
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors, inside
 from tilewright.plan.tile.packing import keep_near
@@ -41,6 +40,7 @@ from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 

@@ -22,7 +22,6 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import blocks
 from tilewright.ops.winograd import INPUT, edge_of, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import in_vectors, is_bounded
 from tilewright.plan.tile.packing import keep_near
@@ -31,6 +30,7 @@ from tilewright.plan.transforms.winograd import Tiling, extents_of, with_epilogu
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.transfer import reread_seconds, rewrite_seconds
 
 
 class _ChannelsLast(Template[Tiling, LanesChoice]):

@@ -29,12 +29,12 @@ from math import isqrt
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.price.transfer import byte_cycles
 from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, extent, inside, loop_of
 from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.transfer import byte_cycles
 
 
 class Order(Enum):

@@ -26,7 +26,6 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import stored_buffers
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
-from tilewright.plan.price.transfer import byte_cycles, reread_seconds, rewrite_seconds
 from tilewright.plan.template import ChoiceT, Template
 from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
 from tilewright.plan.tile.packing import lay_out
@@ -34,6 +33,7 @@ from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
 from tilewright.target import Target
+from tilewright.target.transfer import byte_cycles, reread_seconds, rewrite_seconds
 from tilewright.types.scopes import Scope
 
 

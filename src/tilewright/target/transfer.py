@@ -7,8 +7,8 @@ Of a working set that is used again, caches keep a part (`kept`, `fits`), which 
 
 from __future__ import annotations
 
-from tilewright.target import Target
-from tilewright.target.host import Cache
+from .host import Cache
+from .target import Target
 
 
 def kept(size: float, cache: Cache, cores: int = 1) -> float:
