@@ -55,6 +55,9 @@ MOST_NODES = 1e5
 MOST_ELEMENTS = 1 << 20
 """Of one input."""
 
+CASE = isolated.Limits(processor=60)
+"""Three times what the largest seed takes to compile with checks: Inception v1, on a shared core of Zen 3."""
+
 TRAP_SECONDS, TRAP_BYTES = 30.0, 2 << 30
 """What a file of the corpus may take, of a processor and of memory."""
 
@@ -113,7 +116,7 @@ class Files:
 
     def outcomes(self, numbers: Sequence[int], processes: int) -> Iterator[isolated.Outcome]:
         """What came of these cases. The process for the next ones knows what was right in those before it."""
-        for number, kind, text in isolated.outcomes(self.run, numbers, processes):
+        for number, kind, text in isolated.outcomes(self.run, numbers, processes, CASE):
             if kind == "result":
                 self.known.add(bytes.fromhex(text))
             yield number, kind, text
@@ -242,7 +245,7 @@ def show(files: Files, number: int) -> None:
     except Exception as error:
         print(f"{len(case.data)} bytes: {type(error).__name__}")
     print(case.name, *case.done, f"level {case.level}", "checked" if case.checked else "", sep=", ", flush=True)
-    for _, kind, text in isolated.outcomes(files.run, [number]):
+    for _, kind, text in isolated.outcomes(files.run, [number], limits=CASE):
         print(kind, text, sep="\n")
 
 

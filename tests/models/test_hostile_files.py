@@ -118,7 +118,7 @@ def test_a_process_with_threads_is_not_forked() -> None:
 def test_what_was_right_is_known_to_the_processes_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     from file_runs import Files
 
-    def told(run: object, numbers: list[int], processes: int) -> Iterator[tuple[int, str, str]]:
+    def told(run: object, numbers: list[int], processes: int, limits: object) -> Iterator[tuple[int, str, str]]:
         yield from ((0, "result", "0a0b"), (1, "fault", "text"), (2, "same", ""))
 
     monkeypatch.setattr(isolated, "outcomes", told)
