@@ -6,8 +6,8 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx_runtime import session_of
 
 import tilewright as tw
 from tilewright.frontends.onnx import read
@@ -63,9 +63,7 @@ def check(
     of them, `ties`, where the last bit of a float decides."""
     proto = model(made, feeds, constants, fixed=fixed)
     evaluated, found = list(evaluate(read(proto), feeds).values()), list(tw.compile(proto)(**feeds))
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(typed(proto, found).SerializeToString(), providers=["CPUExecutionProvider"])
-    for results in (evaluated, session.run(None, dict(feeds))):
+    for results in (evaluated, session_of(typed(proto, found)).run(None, dict(feeds))):
         for array, want in zip(found, results, strict=True):
             assert array.dtype == want.dtype and array.shape == want.shape
             if want.dtype.kind == "f":

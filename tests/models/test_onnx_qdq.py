@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx_runtime import session_of
 from qdq_models import Network, quantized, small_network
 
 import tilewright as tw
@@ -36,9 +37,7 @@ def contractions(model: ModelProto) -> list[set[str]]:
 
 def compare(model: ModelProto, x: np.ndarray) -> None:
     """All but a thousandth of the elements are ONNX Runtime's, and these are off by one step."""
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (found,), (want,) = tw.compile(model)(x=x), session.run(None, {"x": x})
+    (found,), (want,) = tw.compile(model)(x=x), session_of(model).run(None, {"x": x})
     off = np.rint(np.abs(found - want) / steps(model))
     assert found.shape == want.shape and np.isfinite(found).all()
     assert off.max() <= 1 and (off > 0).mean() <= 0.001
@@ -91,7 +90,5 @@ def test_quantized_convolutions_are_of_bytes() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert contractions(model) == [{"u8", "i8"}]
     image = draw.integers(0, 256, (1, 4, 9, 9)).astype(np.uint8)
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (found,), (want,) = tw.compile(model)(image), session.run(None, {"x": image})
+    (found,), (want,) = tw.compile(model)(image), session_of(model).run(None, {"x": image})
     assert np.abs(found.astype(int) - want.astype(int)).max() <= 1 and (found != want).mean() <= 0.001

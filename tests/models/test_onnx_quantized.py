@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx_runtime import session_of
 
 import tilewright as tw
 from tilewright.frontends.onnx import read
@@ -59,10 +60,7 @@ def check(
     found = tw.compile(proto)(**feeds)
     close(found, list(evaluate(read(proto), feeds).values()), tolerance)
     if runtime:
-        ort = pytest.importorskip("onnxruntime")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1  # with more it quantizes parts of a batch by themselves
-        session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = session_of(proto, threads=1)  # with more it quantizes parts of a batch by themselves
         close(found, session.run(None, feeds), tolerance)
     return found
 
