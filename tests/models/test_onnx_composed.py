@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx_runtime import session_of
 
 import tilewright as tw
 from tilewright.frontends.onnx import read
@@ -56,9 +57,7 @@ def by_reference(proto: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def by_runtime(proto: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    results: list[Array] = session.run(None, dict(feeds))
+    results: list[Array] = session_of(proto).run(None, dict(feeds))
     return results
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx_runtime import session_of
 
 import tilewright as tw
 from tilewright.frontends.onnx.importer import read
@@ -66,9 +67,7 @@ def agree(model: ModelProto, *feeds: dict[str, Any], reference: bool = True) -> 
     exe = tw.compile(model)
     runs = [lambda feed: ReferenceEvaluator(model).run(None, dict(feed))] if reference else []
     if find_spec("onnxruntime"):
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = session_of(model)
         runs.append(lambda feed: session.run(None, feed))
     for feed in [{name: np.asarray(array) for name, array in feed.items()} for feed in feeds]:
         for run in runs:

@@ -154,7 +154,7 @@ def _row_loop(loops: Sequence[For], columns: For, inner: list[Access]) -> int | 
 
 
 def _vectors(size: int | None, lanes: int, most: int) -> int:
-    """How many vectors of columns a tile has: two beside rows, or where only a call knows how many columns are there
+    """How many vectors of columns a tile has: two beside rows, or where the number of columns is dynamic
     and functions like exp take many instructions for each; as many as are added to in turn where they are all there
     is. Fewer for few columns."""
     if size is None:

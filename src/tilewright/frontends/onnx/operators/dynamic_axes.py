@@ -1,4 +1,4 @@
-"""Axes that only a call knows: which dimensions they name."""
+"""Dynamic axes, as Squeeze, Unsqueeze and reductions have them: which dimensions they name."""
 
 from __future__ import annotations
 
