@@ -143,13 +143,13 @@ def check_drawn(group: int, target: str, folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("target", (*SHORT, WASM))
+@pytest.mark.parametrize("target", [*SHORT, WASM])
 def test_random_models(target: str, tmp_path: Path) -> None:
     check_drawn(0, target, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("target", (*MACHINES, WASM))
+@pytest.mark.parametrize("target", [*MACHINES, WASM])
 @pytest.mark.parametrize("group", range(100, 125))
 def test_many_random_models(group: int, target: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("foreign"):
