@@ -10,7 +10,8 @@ from tilewright.cli.saving import place_for
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 
-ENDINGS = (".so", ".o", ".a", ".wasm")
+MODULE = ".wasm"
+ENDINGS = (".so", ".o", ".a", MODULE)
 
 
 class Library:
@@ -29,6 +30,11 @@ class Library:
                 fix=f"write one: --output lib{self._name}.so",
             )
         self._beside = {option: place_for(file, option, model) for option, file in given.items()}
+
+    @property
+    def target(self) -> str:
+        """What it is for, if nobody says."""
+        return "wasm" if self.place.suffix == MODULE else "native"
 
     def save(self, executables: Sequence[Executable]) -> None:
         """Writes the library."""
