@@ -168,9 +168,7 @@ def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Targ
     near = fits(panel + tile.rows * sums.terms * size.bytes, target)
     first, elements = max(size.level(rows, target), near), fits(own + panel, target)
     columns = sums.columns + (tile.columns // 2 if size.any_keys and sums == size.scores else 0)
-    return cycles(
-        replace(sums, rows=rows, columns=columns, panel=near, first=first, elements=elements), tile, target
-    )
+    return cycles(replace(sums, rows=rows, columns=columns, panel=near, first=first, elements=elements), tile, target)
 
 
 def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -> float:
