@@ -29,8 +29,9 @@ from tilewright.runtime.library.glue import (
     make_glue,
 )
 from tilewright.runtime.library.header import header_text
+from tilewright.runtime.library.javascript import javascript
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
-from tilewright.runtime.library.wasm import javascript, wasm_module
+from tilewright.runtime.library.wasm import wasm_module
 from tilewright.runtime.library.weights import Weights, stamp_of
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
