@@ -164,6 +164,10 @@ def test_what_no_module_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         digits(target="wasm").save_library(tmp_path / "model.so")
     with pytest.raises(UserError, match="with its weights"):
         digits(target="wasm").save_library(place, weights=tmp_path / "model.bin")
+    with monkeypatch.context() as patch:
+        patch.setattr(wasm, "_MOST_BYTES", 1000)
+        with pytest.raises(UserError, match=r"they take [\d,]+ bytes, and its code reaches 1,000"):
+            digits(target="wasm").save_library(place)
     monkeypatch.setattr(wasm, "_FUNCTIONS", wasm._FUNCTIONS - {"sinf"})
     with pytest.raises(UserError, match="it calls sinf, which JavaScript does not have"):
         tw.compile(of_functions(), target="wasm").save_library(place)
