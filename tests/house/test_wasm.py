@@ -252,9 +252,10 @@ def test_damaged_objects_are_refused_or_harmless() -> None:
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", [["--target", "wasm"], []])
+def test_the_command_writes_a_module(target: list[str], tmp_path: Path) -> None:
     files = ["-o", str(tmp_path / "model.wasm"), "--header", str(tmp_path / "model.mjs")]
-    done = invoke("compile", "examples/digits/digits.onnx", "--target", "wasm", *files)
+    done = invoke("compile", "examples/digits/digits.onnx", *target, *files)
     assert done.code == 0, done
     digits(target="wasm").save_library(tmp_path / "again.wasm")
     assert (tmp_path / "model.wasm").read_bytes() == (tmp_path / "again.wasm").read_bytes()
