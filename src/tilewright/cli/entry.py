@@ -28,7 +28,7 @@ SUMMARIES = {
     "profile": "Show where the time of a call goes, kernel by kernel.",
     "show": "Print a model as it is after any stage of compilation.",
     "why": "Tell why a kernel is as it is, and what else was priced.",
-    "tune": "Measure other ways to run a model's kernels, and keep the faster ones.",
+    "tune": "Measure other ways to run a model's kernels; keep the faster.",
     "cache": "List, verify or clear what the store keeps.",
     "doctor": "Print what is known of this machine and installation.",
 }

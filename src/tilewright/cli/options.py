@@ -71,7 +71,7 @@ Level = Annotated[
 ]
 
 PASSES = (
-    "simplify, keep-packed, integers, fold, reciprocals, sink, merge, in-place, winograd, lay-out, orient, "
+    "simplify, keep-packed, integers, whole-numbers, fold, reciprocals, sink, merge, in-place, winograd, lay-out, orient, "
     "fold-oriented, strassen, reduce-precision, shift-signs, widen, share, drop, plan, schedule, hoist, "
     "share-out, overwrite, alternate, fuse-multiply-add, simplify-indices, full-masks, move-lanes"
 )

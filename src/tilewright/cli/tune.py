@@ -57,7 +57,7 @@ def tune(
     precision: options.Precision = PLAIN,
     as_json: options.Json = False,
 ) -> int:
-    """Measure other ways to run a model's kernels, and keep the faster ones.
+    """Measure other ways to run a model's kernels; keep the faster.
 
     What is found is in the store: each later compilation on this machine takes it, and `tilewright why` says so. Ctrl-C
     keeps what was confirmed; the next run goes on where this one ended. `export` writes what is known of this machine
