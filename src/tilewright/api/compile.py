@@ -88,25 +88,37 @@ def compile(
     threads = count_threads(threads)
     check_denormals(denormals, machine)
     names = frozenset((off,) if isinstance(off, str) else off)
-    if tune not in (None, OFF):
-        from tilewright.api.autotune import autotune  # brings the compiler along
 
-        autotune(
-            model, budget=tune, target=machine, threads=threads, dims=dims, level=level, off=names, precision=precision
-        )
-    tuned = UNTUNED if tune == OFF else known_choices(machine)
-    switches = Switches(level, names, precision, _read_choices(choices), tuned)
-    sizes = dict(dims or {})
+    def make(tuned: Tuned) -> Executable:
+        switches = Switches(level, names, precision, _read_choices(choices), tuned)
+        return _made(model, machine, threads, switches, dict(dims or {}), reading, start)
+
+    if tune not in (None, OFF):
+        from tilewright.api.tuning import tune_with
+
+        tune_with(lambda: make(known_choices(machine)), machine, tune or 0)
+    executable = make(UNTUNED if tune == OFF else known_choices(machine))
+    executable.denormals = denormals
+    return executable
+
+
+def _made(
+    model: str | os.PathLike[str] | bytes | ModelProto | Module | GraphFunction,
+    machine: Target,
+    threads: int,
+    switches: Switches,
+    sizes: Mapping[str, int],
+    reading: Reading,
+    start: float,
+) -> Executable:
+    """The executable of a model: of a file, what the store has of it; `start` is when the caller began."""
     if not isinstance(model, str | os.PathLike):
         with rare_collections():  # loading the compiler makes many objects, too
             from tilewright.api.programs import compile_model
 
             executable = compile_model(model, machine, threads, switches, sizes, reading)
-        executable.denormals = denormals
-        _tell_summary(executable)
-        return executable
-    executable = _from_store(Stored.of_file(model, machine, switches, sizes, reading), threads, start)
-    executable.denormals = denormals
+    else:
+        executable = _from_store(Stored.of_file(model, machine, switches, sizes, reading), threads, start)
     if not executable.cached:
         _tell_summary(executable)
     return executable

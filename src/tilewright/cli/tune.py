@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tilewright as tw
-from tilewright.api.autotune import Tuned
+from tilewright.api.tuning import TuneResult
 from tilewright.artifact.stored import compiler_version
 from tilewright.cli import options
 from tilewright.cli.fit import say
@@ -85,7 +85,7 @@ def tune(
     return 0
 
 
-def _tuned(model: str, seconds: float, dims: list[str], sizes: list[str], target: str, precision: str) -> Tuned:
+def _tuned(model: str, seconds: float, dims: list[str], sizes: list[str], target: str, precision: str) -> TuneResult:
     """What tuning finds, with a display of the kernels that are done."""
     with progress(f"tuning {Path(model).name}") as step:
 
@@ -116,7 +116,7 @@ def _record(row: Row) -> dict[str, Json]:
     }
 
 
-def _table(found: Tuned) -> str:
+def _table(found: TuneResult) -> str:
     """A row for each kernel, the longest first."""
     heads = ("kernel", "calls", "share", "default", "tuned", "gain", "measured")
     lines = []
@@ -128,7 +128,7 @@ def _table(found: Tuned) -> str:
     return table(heads, lines, frozenset(heads[1:]), ("share", "measured", "calls"))
 
 
-def _told(found: Tuned) -> str:
+def _told(found: TuneResult) -> str:
     """What it comes to."""
     left = found.kernels - len(found.rows)
     rest = f"; no time was left for {counted(left, 'kernel')}" if left else ""
