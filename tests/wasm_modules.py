@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import json
 import math
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +54,18 @@ def run_wasmtime(path: Path, feeds: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         wasmtime.Linker(engine),
     )
     for wanted in module.imports:
-        plain = getattr(math, wanted.name, None) or getattr(math, wanted.name.removesuffix("f"))
-        linker.define_func("env", wanted.name, wanted.type, plain)
+        linker.define_func("env", wanted.name, wanted.type, _function(wanted.name, len(wanted.type.params)))
     exports = linker.instantiate(store, module).exports(store)
     note = json.loads(_section(path.read_bytes(), b"tilewright"))
     return _Call(store, exports, note).run([np.asarray(feeds[name], order="C") for name, _, _ in note["inputs"]])
+
+
+def _function(name: str, arguments: int) -> Callable[..., float]:
+    """A function of the C library in double precision, as JavaScript's are: outside of its domain it is NaN."""
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    function = library[name.removesuffix("f")]
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double] * arguments
+    return lambda *values: float(function(*values))
 
 
 class _Call:

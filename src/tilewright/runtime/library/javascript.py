@@ -2,7 +2,7 @@
 
 A call lays out, behind the module's own data, its records (codegen/abi.py, codes.py), then its inputs, its results and
 the arena; has the module check sizes and say what results take; and enters the program until it has the room it asks
-for, as `_run` of a library does (native/calls.py).
+for, as `NAME_run` of a library does (native/calls.py).
 """
 
 from __future__ import annotations

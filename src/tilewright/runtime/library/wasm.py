@@ -42,6 +42,8 @@ SIZES = "k.tilewright_sizes"
 
 ARCHITECTURE = "wasm32"
 
+_MOST_BYTES = 1 << 31
+
 _MATH = (
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "exp", "expm1", "log"),
     *("log10", "log1p", "log2", "pow", "sin", "sinh", "tan", "tanh"),
@@ -58,6 +60,13 @@ def wasm_module(program: Program) -> bytes:
             f"cannot make a module of WebAssembly of code for {target}",
             why="a program is for one kind of machine",
             fix='compile the model with target="wasm"',
+        )
+    size = sum(constant.nbytes for constant in program.constants)
+    if size >= _MOST_BYTES:
+        raise UserError(
+            "cannot put the weights into a module of WebAssembly",
+            why=f"they take {size:,} bytes, and its code reaches {_MOST_BYTES:,}",
+            fix="compile the model for another target",
         )
     checks = _checks(program)
     pieces = [pool_text(target.triple, target.data_layout), module_of((checks,), target)]
