@@ -48,7 +48,7 @@ check-accesses: $(TEST)
 libraries: $(ARCH)
 	$(BIN)/python -m pytest -n 1 --libraries tests/models/test_network_libraries.py $(ARGS)
 
-# Hours. Networks as libraries for AArch64 and RISC-V, under QEMU: make foreign ARGS="-k 'squeezenet or MobileNet'"
+# Hours. Networks as libraries for AArch64 and RISC-V, under QEMU, and as modules of WebAssembly: make foreign ARGS="-k 'squeezenet or MobileNet'"
 foreign: $(TEST)
 	$(BIN)/python -m pytest -n 1 --foreign tests/models/test_foreign_models.py tests/house/test_wasm.py $(ARGS)
 

@@ -15,6 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,7 +41,7 @@ def _start(words: list[str], reads: int, writes: int) -> int:
 
 
 class Browser:
-    """One window. It loads files alone: the tests give no network, and pages must not want one."""
+    """One window. It loads files, and pages of a server in the test: pages must not want any other."""
 
     def __init__(self) -> None:
         program = find_browser()
@@ -104,6 +105,13 @@ class Browser:
         told = "document.documentElement?.dataset.ready && document.documentElement.dataset.programs"
         self.wait(told if scripts else "document.readyState === 'complete'")
 
+    def visit(self, url: str) -> None:
+        """Shows a page of a server, which says when it is ready."""
+        self._call("Page.navigate", url="about:blank")
+        self.requests.clear()
+        self._call("Page.navigate", url=url)
+        self.wait("document.documentElement?.dataset.ready")
+
     def wait(self, expression: str) -> None:
         """Until an expression holds."""
         end = time.monotonic() + SECONDS
@@ -125,6 +133,16 @@ class Browser:
         x, y = self.evaluate(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({place})")
         for kind in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def drag(self, selector: str, points: Sequence[tuple[float, float]]) -> None:
+        """Presses the mouse at the first of points, which are shares of an element's width and height, and moves it
+        along the others."""
+        place = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+        left, top, width, height = self.evaluate(f"(b => [b.x, b.y, b.width, b.height])({place})")
+        kinds = ["mousePressed", *["mouseMoved"] * (len(points) - 1)]
+        for kind, (x, y) in zip((*kinds, "mouseReleased"), (*points, points[-1]), strict=True):
+            at = {"x": left + x * width, "y": top + y * height}
+            self._call("Input.dispatchMouseEvent", type=kind, **at, button="left", buttons=1, clickCount=1)
 
     def press(self, key: str) -> None:
         """Presses a key by its name."""

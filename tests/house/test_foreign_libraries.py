@@ -77,6 +77,23 @@ def test_a_processor_is_asked_for_its_features(
         np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32), wanted, atol=1e-5)
 
 
+def test_one_library_for_vectors_of_several_lengths(tmp_path: Path) -> None:
+    """Each processor runs the program for the length of its vectors: results are those of a library of it alone."""
+    lengths = {"aarch64": sve(128), "aarch64 +sve256": sve(256), "aarch64 +sve512": sve(512)}
+    needs(sve(128))
+    programs = {target: digits(target=target) for target in lengths}
+    x = np.random.default_rng(0).random((5, 1, 8, 8), np.float32).tobytes()
+    results: dict[str, set[bytes]] = {target: set() for target in lengths}
+    for target, machine in lengths.items():
+        for name, held in (("all", list(programs.values())), ("one", [programs[target]])):
+            tw.save_library(tmp_path / f"{name}.a", *held, header=tmp_path / "digits.h", name="digits")
+            ran = machine.run(machine.build(CLASSIFY, tmp_path, tmp_path / f"{name}.a"), "5", "1", given=x)
+            assert ran.returncode == 0, ran.stderr
+            results[target].add(ran.stdout)
+    assert [len(found) for found in results.values()] == [1, 1, 1]
+    assert len(set.union(*results.values())) == 3
+
+
 @pytest.mark.parametrize("architecture", sorted(ELF))
 def test_every_feature_of_a_processor_can_be_asked_for(architecture: str) -> None:
     assert set(bits_of(architecture)) == set(known_features(architecture))

@@ -459,6 +459,13 @@ def test_libraries_that_end_too_soon_are_refused(made: Elf, tmp_path: Path) -> N
             load(tmp_path / "short.so")
 
 
+def test_a_library_for_another_architecture(tmp_path: Path) -> None:
+    other = "aarch64" if current_host().architecture != "aarch64" else "riscv64"
+    digits(target=other).save_library(tmp_path / "other.so")
+    with pytest.raises(UserError, match=f"its code is for {other}, and this machine is {current_host().architecture}"):
+        load(tmp_path / "other.so")
+
+
 def test_weights_are_not_forgotten(tmp_path: Path) -> None:
     digits().save_library(tmp_path / "digits.so", weights=tmp_path / "digits.bin", name="digits")
     with pytest.raises(UserError, match="there are no weights"):

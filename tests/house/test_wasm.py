@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from cli_models import invoke
-from libraries import digits
+from libraries import PROGRAMS, digits
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.wasm.link import link_wasm
 from tilewright.codegen.wasm.objects import read_wasm
@@ -89,17 +91,60 @@ def test_functions_and_dynamic_sizes(engine: str, tmp_path: Path) -> None:
 
 
 def test_wrong_calls_from_javascript(tmp_path: Path) -> None:
+    """Each is an error with a text, and the next call is as good as if it had not been."""
     save(tw.compile(of_functions(), target="wasm"), tmp_path)
-    x, i = np.zeros((2, 5), np.float32), np.array([0], np.int64)
-    for feeds, message in (
-        ({"x": x}, "there is no input i"),
-        ({"x": x[0], "i": i}, "input x has 2 dimensions"),
-        ({"x": x[:, :4].copy(), "i": i}, "input x has the wrong shape: dimension 1 is 4, not 5"),
-        ({"x": x.astype(np.float64), "i": i}, "input x is Float32Array: f32"),
-        ({"x": x, "i": np.array([7], np.int64)}, "7"),
-    ):
-        with pytest.raises(RuntimeError, match=message):
-            run_node(tmp_path, feeds)
+    said = printed("wrong.mjs", tmp_path)
+    assert said == (PROGRAMS / "wrong-mjs.txt").read_text().splitlines()
+
+
+def printed(program: str, folder: Path, *arguments: str) -> list[str]:
+    """The lines that a program prints in Node."""
+    if shutil.which("node") is None:
+        pytest.skip("there is no Node")
+    command = ["node", str(PROGRAMS / program), str(folder), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def of_dynamic_results() -> bytes:
+    """A model of two results whose sizes come from data, and one between them whose size does not."""
+    nodes = [helper.make_node("NonZero", ["x"], ["where"]), helper.make_node("Exp", ["x"], ["e"])]
+    nodes += [helper.make_node("Range", ["zero", "end", "one"], ["counted"])]
+    constants = [numpy_helper.from_array(np.int64(n), name) for n, name in ((0, "zero"), (1, "one"))]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "m"]),
+        helper.make_tensor_value_info("end", TensorProto.INT64, []),
+    ]
+    results = [helper.make_empty_tensor_value_info(name) for name in ("where", "e", "counted")]
+    graph = helper.make_graph(nodes, "g", inputs, results, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+@pytest.mark.parametrize("engine", RUN)
+def test_results_of_sizes_from_data(engine: str, tmp_path: Path) -> None:
+    model = of_dynamic_results()
+    save(tw.compile(model, target="wasm"), tmp_path)
+    for n, m, end in ((3, 4, 5), (300, 200, 50_000), (0, 3, 0)):
+        x = np.random.default_rng(n).integers(0, 2, (n, m)).astype(np.float32)
+        feeds = {"x": x, "end": np.array(end, np.int64)}
+        close(RUN[engine](tmp_path, feeds), tw.compile(model).run(feeds))
+
+
+@pytest.mark.parametrize("engine", RUN)
+def test_results_larger_than_an_input(engine: str, tmp_path: Path) -> None:
+    model = tw.parse("graph main[n](x: f32[n]) -> y:\n  y: f32[2*n] = concat(x, x, axis=0)\n")
+    save(tw.compile(model, target="wasm"), tmp_path)
+    x = np.arange(5, dtype=np.float32)
+    close(RUN[engine](tmp_path, {"x": x}), {"y": np.concatenate([x, x])})
+
+
+def test_calls_of_one_model_go_on_after_one_that_needs_too_much(tmp_path: Path) -> None:
+    save(tw.compile(of_dynamic_results(), target="wasm"), tmp_path)
+    first, large, *refused, last = printed("sizes.mjs", tmp_path, "3", "9000000", "700000000", "4000000000", "2")
+    assert (first, large, last) == ("3 0 2", "9000000 0 8999999", "2 0 1")
+    assert all(line.startswith("the call needs more memory than it may take: its arrays") for line in refused), refused
 
 
 def test_what_no_module_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +155,10 @@ def test_what_no_module_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         digits(target="wasm").save_library(tmp_path / "model.so")
     with pytest.raises(UserError, match="with its weights"):
         digits(target="wasm").save_library(place, weights=tmp_path / "model.bin")
-    doubled = tw.parse("graph main[n](x: f32[n]) -> y:\n  y: f32[2*n] = concat(x, x, axis=0)\n")
-    with pytest.raises(UserError, match="neither a number nor a size of an input"):
-        tw.compile(doubled, target="wasm").save_library(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(wasm, "_MOST_BYTES", 1000)
+        with pytest.raises(UserError, match=r"they take [\d,]+ bytes, and its code reaches 1,000"):
+            digits(target="wasm").save_library(place)
     monkeypatch.setattr(wasm, "_FUNCTIONS", wasm._FUNCTIONS - {"sinf"})
     with pytest.raises(UserError, match="it calls sinf, which JavaScript does not have"):
         tw.compile(of_functions(), target="wasm").save_library(place)
@@ -201,9 +247,10 @@ def test_damaged_objects_are_refused_or_harmless() -> None:
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", [["--target", "wasm"], []])
+def test_the_command_writes_a_module(target: list[str], tmp_path: Path) -> None:
     files = ["-o", str(tmp_path / "model.wasm"), "--header", str(tmp_path / "model.mjs")]
-    done = invoke("compile", "examples/digits/digits.onnx", "--target", "wasm", *files)
+    done = invoke("compile", "examples/digits/digits.onnx", *target, *files)
     assert done.code == 0, done
     digits(target="wasm").save_library(tmp_path / "again.wasm")
     assert (tmp_path / "model.wasm").read_bytes() == (tmp_path / "again.wasm").read_bytes()

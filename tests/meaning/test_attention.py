@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from tilewright.analysis.sizes import USUAL
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import lower
 from tilewright.expr.evaluate import evaluate as evaluate_expr
+from tilewright.expr.work import Work
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
@@ -17,8 +19,11 @@ from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
 from tilewright.plan.attention import recognise as attention
 from tilewright.plan.attention.recognise import attentions
+from tilewright.plan.attention.schedule import seconds
+from tilewright.plan.attention.shape import Size
 from tilewright.plan.fusion import planner
 from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.price.kernels import KernelCost
 from tilewright.plan.template import registered
 from tilewright.report.errors import UserError
@@ -308,6 +313,19 @@ def test_what_others_need_stays_outside() -> None:
     (nodes,) = attentions(Dataflow(parse_module(text).graph))
     made = {value.name for node in nodes for value in node.outputs}
     assert {"qh", "vh", "turned", "y"} <= made and "kh" not in made
+
+
+def test_blocks_and_tiles_of_dynamic_sizes_are_not_those_that_divide_the_usual_one() -> None:
+    """A row costs about the same in blocks of 24 and of 32, a key in panels of 16 and of 32."""
+    size = Size(12, USUAL, USUAL, 64, 64, True, True, 4, (True, False), Work(), 2, 2, 2)
+    tile, target = RegisterTile(4, 2, 8), Target.parse("x86-64-v3")
+    few, many = (seconds(size, tile, tile, rows, 4, target) for rows in (24, 32))
+    assert abs(few / many - 1) < 0.05
+    narrow, wide = (seconds(size, RegisterTile(4, n, 8), tile, 16, 4, target) for n in (2, 4))
+    whole = replace(size, any_keys=False)
+    assert wide / narrow > seconds(whole, RegisterTile(4, 4, 8), tile, 16, 4, target) / seconds(
+        whole, RegisterTile(4, 2, 8), tile, 16, 4, target
+    )
 
 
 def test_any_number_of_threads_computes_the_same() -> None:

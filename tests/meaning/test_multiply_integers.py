@@ -14,6 +14,7 @@ from tilewright.graph.nodes import Module, Value
 from tilewright.graph.verify import verify
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.multiply_integers import multiply_integers
+from tilewright.lower.graph.multiply_whole import multiply_whole
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.movement import PadMode
@@ -187,3 +188,34 @@ def test_factors_that_both_come_from_outside_stay() -> None:
     left, right = (dequantize(g, v, 3, g.scalar(0.1, dtypes.f32)) for v in (x, y))
     module = g.module({"z": g.op("contract", left, right, spec=PRODUCT, dtype=None)})
     assert multiply_integers(module, TARGET) is module
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(dtypes.u8, 131), (dtypes.i8, -7)])
+@pytest.mark.parametrize("own", [False, True])
+def test_products_that_stay_floats_are_of_whole_numbers(dtype: dtypes.DType, zero: int, own: bool) -> None:
+    """Sums are exact: they are those of integers, scaled once. `own` weights are of each channel alone."""
+    weights = draw(dtypes.i8, *((8, 3, 3) if own else (7, 8, 3, 3)))
+    spec = "n c i+a j+b, c a b -> n c i j" if own else CONVOLUTION
+    scales = np.linspace(0.01, 0.1, len(weights), dtype=np.float32).reshape(-1, *[1] * (weights.ndim - 1))
+    sizes = (("i", 6), ("j", 5))
+    module = product((2, 8, 6, 5), weights, spec=spec, dtype=dtype, zero=zero, scales=scales, sizes=sizes, pad=1)
+    after = multiply_whole(module)
+    verify(after)
+    x = draw(dtype, 2, 8, 6, 5)
+    centred = np.pad(x.astype(np.int64) - zero, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(centred, (3, 3), (2, 3))
+    sums = np.einsum("ncijab,cab->ncij" if own else "ncijab,ocab->noij", windows, weights.astype(np.int64))
+    want = sums.astype(np.float32) * (scales.reshape(-1, 1, 1) * np.float32(0.1))
+    assert np.array_equal(evaluate(after, {"x": x})["y"], want)
+    assert not np.array_equal(evaluate(module, {"x": x})["y"], want)
+
+
+def test_what_is_no_product_of_whole_numbers_stays() -> None:
+    """Scales along the sum, weights that i8 has not, padding that is no zero."""
+    few: dict[str, Any] = {"spec": CONVOLUTION, "sizes": (("i", 4), ("j", 4))}
+    for module in (
+        product((3, 8), draw(dtypes.i8, 8, 5), scales=np.linspace(0.01, 0.1, 8, dtype=np.float32).reshape(8, 1)),
+        product((3, 8), draw(dtypes.i8, 8, 5).astype(np.int32) * 2),
+        product((1, 8, 4, 4), draw(dtypes.i8, 5, 8, 3, 3), pad=1, fill=1.0, **few),
+    ):
+        assert multiply_whole(module) is module

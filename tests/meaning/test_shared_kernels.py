@@ -49,6 +49,18 @@ def test_layers_share_a_kernel_and_keep_their_weights() -> None:
     np.testing.assert_allclose(exe(x)[0], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_layers_share_a_kernel_wherever_a_number_that_both_read_is_defined() -> None:
+    module = parse_module("""
+graph main(x: f32[4, 8], w: f32[8, 8], v: f32[8, 8]) -> y:
+  a: f32[4, 8] = contract(x, w, spec="ik,kj->ij")
+  half: f32[] = full(value=0.5, shape=())
+  b: f32[4, 8] = mul(a, half)
+  c: f32[4, 8] = contract(b, v, spec="ik,kj->ij")
+  y: f32[4, 8] = mul(c, half)
+""")
+    assert len(tw.compile(module).kernels) == 1
+
+
 TARGET = Target.parse("x86-64-v3")
 
 

@@ -1,4 +1,5 @@
-"""Networks as libraries for other processors, run under QEMU, compute what they compute here.
+"""Networks as libraries for other processors, run under QEMU, compute what they compute here; random models are run as
+modules of WebAssembly, too.
 
 `max |theirs - ours| <= 1e-5 * max |ours|` for every result. A small network is part of every run of the tests;
 so are a few random models. `make foreign` takes the ONNX project's light models, MobileNetV3 and more random models:
@@ -19,7 +20,7 @@ import onnx
 import pytest
 from benchmarks.network_models import NETWORKS
 from benchmarks.network_models.images import MOBILENET_V3_LARGE, mobilenet_v3_large
-from fuzz.drawing import GROUP, put_together
+from fuzz.drawing import GROUP, Model, put_together
 from fuzz.judging import wrong_results
 from fuzz.outcomes import drawn, outcome
 from onnx import numpy_helper
@@ -28,6 +29,7 @@ import tilewright as tw
 from foreign import LONG_MACHINES, MACHINES, Machine, needs
 from libraries import PROGRAMS, linux
 from tilewright.target import Target
+from wasm_modules import run_wasmtime
 
 pytestmark = linux
 
@@ -35,6 +37,7 @@ RELATIVE = 1e-5
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 LIGHT = sorted(path.stem for path in FOLDER.glob("*.onnx"))
 SHORT = ("aarch64 +sve256", "riscv64 +v")
+WASM = "wasm"
 SMALL = "small MobileNetV3"
 LONG = ("MobileNetV3-L", *LIGHT)
 
@@ -111,31 +114,42 @@ def test_a_small_network(target: str, tmp_path: Path) -> None:
     check(SMALL, target, MACHINES[target], tmp_path)
 
 
-def check_drawn(group: int, target: str, folder: Path) -> None:
-    """A group of random models gives what ONNX's reference does, by the same bounds as on x86-64."""
-    needs(MACHINES[target])
+def drawn_for(group: int, target: str) -> list[Model]:
+    """The random models of a group that are right here, and whose types the target has."""
     models = [drawn(seed) for seed in range(GROUP * group, GROUP * (group + 1))]
     if not Target.parse(target).has_f16c:
         models = [m for m in models if not any(a.dtype == np.float16 for a in m.values.values())]
     if outcome(models)[0] != "right":
         models = [m for m in models if outcome([m])[0] == "right"]
     assert len(models) > GROUP / 3
+    return models
+
+
+def check_drawn(group: int, target: str, folder: Path) -> None:
+    """A group of random models gives what ONNX's reference does, by the same bounds as on x86-64."""
+    if target in MACHINES:
+        needs(MACHINES[target])
+    models = drawn_for(group, target)
     exe = tw.compile(put_together(models), target=target)
-    exe.save_library(folder / "libmodel.so", header=folder / "model.h")
     feeds = {name: array for m in models for name, array in m.feeds.items()}
-    expected = {name: array for m in models for name, array in m.expected.items()}
-    found = call(MACHINES[target], folder / "libmodel.so", [feeds[p.name] for p in exe.inputs], expected)
+    if target == WASM:
+        exe.save_library(folder / "model.wasm")
+        found = run_wasmtime(folder / "model.wasm", feeds)
+    else:
+        exe.save_library(folder / "libmodel.so", header=folder / "model.h")
+        expected = {name: array for m in models for name, array in m.expected.items()}
+        found = call(MACHINES[target], folder / "libmodel.so", [feeds[p.name] for p in exe.inputs], expected)
     assert [wrong for m in models if (wrong := wrong_results(m, found))] == []
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("target", SHORT)
+@pytest.mark.parametrize("target", [*SHORT, WASM])
 def test_random_models(target: str, tmp_path: Path) -> None:
     check_drawn(0, target, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("target", MACHINES)
+@pytest.mark.parametrize("target", [*MACHINES, WASM])
 @pytest.mark.parametrize("group", range(100, 125))
 def test_many_random_models(group: int, target: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("foreign"):

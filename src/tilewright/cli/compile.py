@@ -61,7 +61,7 @@ Targets = Annotated[
         "--target",
         metavar="TARGET",
         help="A machine to compile for; may be given again: the best that runs is taken. "
-        f"{options.TARGETS}. [default: native]",
+        f"{options.TARGETS}. [default: native, or wasm for a file that ends in .wasm]",
         show_default=False,
     ),
 ]
@@ -101,7 +101,7 @@ def compile(
         raise UserError("the model is compiled already", where=model, fix="run it: tilewright run")
     place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
     library = Library(place, model, {"--header": header, "--weights": weights}, name)
-    names = list(dict.fromkeys(targets)) or ["native"]
+    names = list(dict.fromkeys(targets)) or [library.target]
     how = How(level, off, dims, precision, denormals, choices, strict, imports)
     made = [compile_model(model, target, how=how) for target in names]
     with progress(f"writing {place.name}"):

@@ -9,16 +9,18 @@ import tilewright as tw
 from tilewright.cli.saving import place_for
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.library.codes import check_name
 
-ENDINGS = (".so", ".o", ".a", ".wasm")
+MODULE = ".wasm"
+ENDINGS = (".so", ".o", ".a", MODULE)
 
 
 class Library:
     """A library at a place, if it ends as one does, and the files beside it that options name."""
 
     def __init__(self, place: Path, model: str, beside: Mapping[str, str | None], name: str | None) -> None:
-        """Raises UserError for options that belong to a library where none is written, and for places where no file
-        can be written."""
+        """Raises UserError for options that belong to a library where none is written, for a name that is none in C,
+        and for places where no file can be written."""
         self.place, self.wanted, self._name = place, place.suffix in ENDINGS, name or "model"
         given = {option: file for option, file in beside.items() if file is not None}
         if not self.wanted and (given or name is not None):
@@ -28,7 +30,13 @@ class Library:
                 why=f"a library is a file whose name ends in {', '.join(ENDINGS)}",
                 fix=f"write one: --output lib{self._name}.so",
             )
+        check_name(self._name)
         self._beside = {option: place_for(file, option, model) for option, file in given.items()}
+
+    @property
+    def target(self) -> str:
+        """What it is for, if nobody says."""
+        return "wasm" if self.place.suffix == MODULE else "native"
 
     def save(self, executables: Sequence[Executable]) -> None:
         """Writes the library."""

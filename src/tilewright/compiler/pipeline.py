@@ -31,6 +31,7 @@ from tilewright.lower.graph.lay_out import lay_out
 from tilewright.lower.graph.merge_positions import merge_positions
 from tilewright.lower.graph.multiply_integers import multiply_integers
 from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
+from tilewright.lower.graph.multiply_whole import multiply_whole
 from tilewright.lower.graph.orient_constants import orient_constants
 from tilewright.lower.graph.own_results import own_results
 from tilewright.lower.graph.read_in_place import read_in_place
@@ -77,6 +78,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("simplify", simplify_graph, GRAPH, since=1),
         Pass("keep-packed", lambda module: keep_packed(module, target), GRAPH, since=3),
         Pass("integers", lambda module: multiply_integers(module, target), GRAPH, since=2),
+        Pass("whole-numbers", multiply_whole, GRAPH, since=2),
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("reciprocals", multiply_reciprocals, GRAPH, since=3),
         Pass("sink", sink_constants, GRAPH, since=1),

@@ -27,25 +27,18 @@ import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
-from tilewright.expr.nodes import Const, const
+from tilewright.expr.nodes import const
 from tilewright.graph.edit import Array, Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.constant_operands import same_over, sums_over
+from tilewright.lower.graph.dequantized import BYTES, Factor, Weights, find_factor, find_weights, known, number_of
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.shift_signs import SHIFT, shifted, unsigned_is_faster
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import IndexMaps, parse
-from tilewright.ops.movement import PadAttributes, PadMode
-from tilewright.ops.symbolic import Full
+from tilewright.ops.movement import PadAttributes
 from tilewright.plan.price.contraction import choose_dot, lacking_terms, summed_axis
 from tilewright.target import Target
-
-BYTES = (dtypes.u8, dtypes.i8)
-INTEGERS = (*BYTES, dtypes.i16, dtypes.i32)
-MOVES = frozenset({"transpose", "reshape", "slice", "broadcast", "pad"})
-"""Operators that only move elements of their first operand."""
-KNOWN = frozenset({"cast", "sub", "mul", "reshape", "transpose", "broadcast"})
-"""Operators that dequantized constants are made by."""
 
 Taken = Mapping[DType, DType]
 
@@ -68,7 +61,7 @@ def _taken(target: Target) -> Taken:
 
 
 def _rewrite(module: Module, function: GraphFunction, taken: Taken, target: Target) -> Module:
-    edit = _Products(module, function)
+    edit = Products(module, function)
     for node in function.nodes:
         made = None
         if isinstance(node.attrs, ContractAttributes):
@@ -84,7 +77,8 @@ def _rewrite(module: Module, function: GraphFunction, taken: Taken, target: Targ
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """(total - excess) * scale as f32: sums of products of bytes, of at most `most`, and what broadcasts to them."""
+    """(total - excess) * scale as f32: sums of products of bytes, of at most `most`, and what broadcasts to them. The
+    total is an i32, or an f32 of whole numbers."""
 
     total: Value
     excess: Array
@@ -92,7 +86,7 @@ class Scaled:
     most: Array
 
 
-class _Products(Edit):
+class Products(Edit):
     """A function while it is rewritten; `scaled` says what made values are."""
 
     def __init__(self, module: Module, function: GraphFunction) -> None:
@@ -102,7 +96,7 @@ class _Products(Edit):
     def value_of(self, scaled: Scaled, name: str) -> Value:
         """Adds the operators that compute it."""
         total = less(self, scaled.total, scaled.excess, name)
-        whole = made(self, "cast", (total,), {"dtype": dtypes.f32}, name)
+        whole = total if total.type.dtype is dtypes.f32 else made(self, "cast", (total,), {"dtype": dtypes.f32}, name)
         value = made(self, "mul", (whole, self.constant(scaled.scale, "scales")), {}, name)
         self.scaled[value] = scaled
         return value
@@ -144,25 +138,7 @@ def _lacking(node: Node, taken: Taken, target: Target) -> int | None:
     return None if None in found else max(n for n in found if n is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """(bytes - zero) * scale, without a scale where it is an integer; moved by `moves`, the first of them first."""
-
-    bytes: Value
-    zero: int
-    scale: float | None
-    moves: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """numbers * scales of a constant factor: integers that fit i8, and their scales, of the same shape."""
-
-    numbers: Array
-    scales: Array
-
-
-def _on_bytes(edit: _Products, node: Node, taken: Taken, lacking: int) -> Value | None:
+def _on_bytes(edit: Products, node: Node, taken: Taken, lacking: int) -> Value | None:
     """What takes the place of a contraction's output; None where it stays."""
     inputs = edit.inputs(node)
     floats = node.outputs[0].type.dtype is dtypes.f32
@@ -190,7 +166,7 @@ def _has_columns(maps: IndexMaps, operand: int) -> bool:
     return any(index.axis in spec.output and index.axis not in other for index in spec.operands[operand])
 
 
-def _product(edit: _Products, node: Node, factor: Factor, weights: Weights, place: int, lacking: int) -> Value | None:
+def _product(edit: Products, node: Node, factor: Factor, weights: Weights, place: int, lacking: int) -> Value | None:
     """The product of the bytes, less what the zero point adds to it, times the scales; of so many terms more as the
     instruction lacks, whose weights are 0."""
     attrs, name = node.attrs, node.outputs[0].name
@@ -201,7 +177,7 @@ def _product(edit: _Products, node: Node, factor: Factor, weights: Weights, plac
     if sums is None or sizes is None or scales is None or sizes.max(initial=0) * int(dtypes.u8.max) > dtypes.i32.max:
         return None
     edit.source = node.source
-    value, numbers = _moved(edit, factor), weights.numbers.astype(np.int8)
+    value, numbers = moved(edit, factor), weights.numbers.astype(np.int8)
     if value is not None and lacking:
         summed = summed_axis(maps_of(node))
         assert summed is not None
@@ -226,7 +202,7 @@ def less(edit: Edit, total: Value, excess: Array, name: str) -> Value:
     """Adds a total less what broadcasts to it, where that is not zero."""
     if not excess.any():
         return total
-    return made(edit, "sub", (total, edit.constant(excess.astype(np.int32), "excess")), {}, name)
+    return made(edit, "sub", (total, edit.constant(excess.astype(total.type.dtype.numpy), "excess")), {}, name)
 
 
 def made(edit: Edit, op: str, inputs: tuple[Value, ...], attrs: dict[str, object], name: str) -> Value:
@@ -236,93 +212,7 @@ def made(edit: Edit, op: str, inputs: tuple[Value, ...], attrs: dict[str, object
     return edit.add(node).outputs[0]
 
 
-def find_factor(edit: Edit, value: Value) -> Factor | None:
-    """The bytes that a value is made from, less one zero point, by one scale or none; None where it is made otherwise,
-    and of bytes as they are."""
-    moves: list[Node] = []
-    node = edit.producer(value)
-    while node is not None and _moves_zeros(edit, node):
-        moves.append(node)
-        value = node.inputs[0]
-        node = edit.producer(value)
-    scale = None
-    if node is not None and node.op.name == "mul":
-        scale, whole = number_of(edit, node.inputs[1]), edit.made_by(node.inputs[0], "cast")
-        if scale is None or whole is None:
-            return None
-        value = whole.inputs[0]
-    difference, zero = edit.made_by(value, "sub"), 0
-    if difference is not None:
-        shift, wide = number_of(edit, difference.inputs[1]), edit.made_by(difference.inputs[0], "cast")
-        if shift is None or wide is None or value.type.dtype not in (dtypes.i16, dtypes.i32):
-            return None
-        value, zero = wide.inputs[0], int(shift)
-    elif scale is None:
-        return None
-    if value.type.dtype not in BYTES or not value.type.dtype.min <= zero <= value.type.dtype.max:
-        return None
-    return Factor(value, zero, scale, tuple(reversed(moves)))
-
-
-def _moves_zeros(edit: Edit, node: Node) -> bool:
-    """Whether a node moves elements, and adds none but zeros."""
-    if isinstance(node.attrs, PadAttributes):
-        return node.attrs.mode is PadMode.CONSTANT and number_of(edit, node.inputs[1]) == 0
-    return node.op.name in MOVES
-
-
-def number_of(edit: Edit, value: Value) -> float | None:
-    """The number that a constant of one element is."""
-    array = known(edit, value)
-    return float(array.reshape(())) if array is not None and array.size == 1 else None
-
-
-def known(edit: Edit, value: Value) -> Array | None:
-    """The elements of a value that follows from constants by what dequantizes them."""
-    array = edit.array(value)
-    node = edit.producer(value)
-    if array is not None or node is None:
-        return array
-    if isinstance(node.attrs, Full):
-        shape = value.type.static_shape()
-        return None if shape is None else np.full(shape, node.attrs.value.value, value.type.dtype.numpy)
-    if node.op.name not in KNOWN or not all(isinstance(d, Const) for d in value.type.shape):
-        return None
-    inputs = [known(edit, v) for v in node.inputs]
-    if any(x is None for x in inputs):
-        return None
-    return node.op.meaning(tuple([x for x in inputs if x is not None]), node.attrs.evaluated({}))[0]
-
-
-def find_weights(edit: Edit, value: Value) -> Weights | None:
-    """The integers and scales of a constant factor, whose scales are 1 where it is of integers; None of others, and of
-    integers that i8 has not."""
-    node = edit.producer(value)
-    if node is None or not all(isinstance(d, Const) for d in value.type.shape):
-        return None
-    if value.type.dtype in INTEGERS:
-        return _weights(known(edit, value), np.ones((), np.float32))
-    if node.op.name in MOVES and node.op.name != "pad":
-        before = find_weights(edit, node.inputs[0])
-        if before is None:
-            return None
-        moved = (node.op.meaning((x,), node.attrs.evaluated({}))[0] for x in (before.numbers, before.scales))
-        return Weights(*moved)
-    whole = edit.made_by(node.inputs[0], "cast") if node.op.name == "mul" else None
-    if whole is None or whole.inputs[0].type.dtype not in INTEGERS or whole.inputs[0].type.shape != value.type.shape:
-        return None
-    return _weights(known(edit, whole.inputs[0]), known(edit, node.inputs[1]))
-
-
-def _weights(numbers: Array | None, scales: Array | None) -> Weights | None:
-    if numbers is None or scales is None or not numbers.size:
-        return None
-    if numbers.min() < dtypes.i8.min or numbers.max() > dtypes.i8.max:
-        return None
-    return Weights(numbers.astype(np.int32), np.broadcast_to(scales, numbers.shape))
-
-
-def _moved(edit: Edit, factor: Factor) -> Value | None:
+def moved(edit: Edit, factor: Factor) -> Value | None:
     """The bytes, moved; padded by their zero point."""
     value = factor.bytes
     for move in factor.moves:

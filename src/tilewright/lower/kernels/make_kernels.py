@@ -9,7 +9,8 @@ Kernels that come to the same program share one function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import nodes_in
@@ -44,7 +45,7 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     constants = {v: node.attrs for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     calls: dict[Node, Node] = {}
-    for kernel in plan.kernels:
+    for kernel in (replace(k, nodes=_constants_late(k.nodes)) for k in plan.kernels):
         inputs, outputs = kernel.reads(), kernel.outputs
         fixed = _fixed(module, kernel, constants)
         form = form_of_kernel(kernel, fixed)
@@ -64,6 +65,15 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     for function in functions.values():
         made = made.with_function(function)
     return made
+
+
+def _constants_late(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes of a kernel, those without inputs right before the first one that reads them. Where they stand in the
+    graph is where its first kernel needs them, and would tell that from others of the same program."""
+    free = {v: node for node in nodes if not node.inputs for v in node.outputs}
+    before = {node: [free[v] for v in node.inputs if v in free] for node in nodes if node.inputs}
+    late = dict.fromkeys(n for node, read in before.items() for n in (*read, node))
+    return (*(node for node in nodes if node not in late), *late)
 
 
 def _stays(node: Node, computed: set[Node]) -> bool:

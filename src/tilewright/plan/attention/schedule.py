@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilewright.analysis.sizes import LARGE, USUAL
+from tilewright.analysis.sizes import USUAL
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks, stored_buffers
 from tilewright.loops.nodes import Store
@@ -141,12 +141,9 @@ def _shares_rows(size: Size, target: Target) -> bool:
 
 def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, together: int, target: Target) -> float:
     """Seconds of one core, in blocks of so many rows, with register tiles for both products; so many rows are reduced
-    together. A dynamic number of rows is priced as many, and as usual ones."""
-    if size.any_rows:
-        usual, many = replace(size, rows=USUAL, any_rows=False), replace(size, rows=LARGE, any_rows=False)
-        found = [seconds(each, first, second, rows, together, target) for each in (usual, many)]
-        return (found[0] + found[1] * USUAL / LARGE) / 2
-    blocks = -(-size.rows // rows)
+    together. Of a dynamic number of rows the last block is half full in the mean; the price is the mean of that of
+    usual ones and of very many, in which the last block counts for nothing."""
+    blocks: float = USUAL / rows + (1 - 1 / rows) / 4 if size.any_rows else -(-size.rows // rows)
     block = _product(size, size.scores, first, rows, target) + _product(size, size.sums, second, rows, target)
     block += _between(size, first.lanes, rows, together, target)
     return size.heads * (_panels(size, first.lanes, target) + blocks * block) / target.core.hertz
@@ -164,12 +161,14 @@ def best_tiles(size: Size, rows: int, target: Target) -> tuple[RegisterTile, Reg
 
 def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Target) -> float:
     """Cycles of a product of a block of rows. Of each panel, the first tile of rows reads it from where all panels of
-    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside their rows."""
+    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside their rows.
+    Of dynamic keys the last panel is half full in the mean."""
     panel = tile.columns * sums.terms * size.bytes
     own = rows * sums.terms * size.bytes
     near = fits(panel + tile.rows * sums.terms * size.bytes, target)
     first, elements = max(size.level(rows, target), near), fits(own + panel, target)
-    return cycles(replace(sums, rows=rows, panel=near, first=first, elements=elements), tile, target)
+    columns = sums.columns + (tile.columns // 2 if size.any_keys and sums == size.scores else 0)
+    return cycles(replace(sums, rows=rows, columns=columns, panel=near, first=first, elements=elements), tile, target)
 
 
 def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -> float:

@@ -36,7 +36,7 @@ from tilewright.target.transfer import fits
 class Size:
     """`heads` products of `rows` x `depth` by `depth` x `keys`, and of what comes of these by `keys` x `columns`.
 
-    any_rows       whether the rows are dynamic; keys are what they are assumed to be
+    any_rows       whether the rows are dynamic; so are the keys (`any_keys`), which are what they are assumed to be
     bytes          of an element
     apart          whether neighbouring keys, or neighbouring columns, lie apart in memory: panels are then transposed
     work           of each score between the products
@@ -50,6 +50,7 @@ class Size:
     depth: int
     columns: int
     any_rows: bool
+    any_keys: bool
     bytes: int
     apart: tuple[bool, bool]
     work: Work
@@ -192,6 +193,7 @@ def _measure(s: Schedule, first: Contraction, second: Contraction, scores: str, 
         depth=first.depth,
         columns=value(second.extents[second.columns]),
         any_rows=not isinstance(rows, Const),
+        any_keys=not isinstance(first.extents[first.columns], Const),
         bytes=first.out.dtype.bytes,
         apart=(_lies_apart(first), _lies_apart(second)),
         work=sum((work_of(block.body.value) for block in steps if isinstance(block.body, Store)), Work()),

@@ -8,8 +8,13 @@ Every field takes a word of 8 bytes, so that a library reads an array of such re
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Final
+
+from tilewright.report.errors import UserError
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 INTERFACE: Final = 1
 """The version of the C interface: raised whenever a program that was compiled for the one before would not run."""
@@ -50,3 +55,13 @@ MEANINGS: Final = {
     Code.MACHINE: "this machine lacks instructions of the program",
     Code.WEIGHTS: "the file of weights is missing, damaged or another program's",
 }
+
+
+def check_name(name: str) -> None:
+    """Raises UserError for a name with which those of a library's functions cannot begin."""
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"cannot make a library of the name {name!r}",
+            why="its functions begin with that name, so it must be one in C",
+            fix='take letters, digits and underscores: name="model"',
+        )

@@ -5,24 +5,38 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from tilewright.codegen.image import MACHINES
 from tilewright.report.errors import UserError
 from tilewright.store.files import map_file
+from tilewright.target.host import current_host
 
 _HEADER = struct.Struct("<4sBB58x")
 _TABLE_AT, _ROWS_AT = struct.Struct("<Q"), struct.Struct("<HH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_TABLE, _ROWS = 40, 58
+_MACHINE_AT = struct.Struct("<H")
+_MACHINE, _TABLE, _ROWS = 18, 40, 58
 _SYMBOLS: Final = 11
 
 
 def exported_names(path: str) -> list[str]:
-    """The names that the library at `path` defines. Raises UserError for what cannot be read or is no library."""
+    """The names that the library at `path` defines. Raises UserError for what cannot be read, is no library, or is one
+    for another architecture, of which the system would say that there is no such file."""
     data = memoryview(map_file(path, "library").data)
     try:
-        return list(_read(data))
+        names = list(_read(data))
     except (struct.error, IndexError, ValueError) as error:
         raise UserError(f"cannot load {path}", why=f"it is no shared library: {error}") from None
+    (number,) = _MACHINE_AT.unpack_from(data, _MACHINE)
+    here = current_host().architecture
+    its = next((name for name, known in MACHINES.items() if known == number), f"ELF's machine {number}")
+    if its != here:
+        raise UserError(
+            f"cannot load {path}",
+            why=f"its code is for {its}, and this machine is {here}",
+            fix="compile the model for this machine, or load it on one of that architecture",
+        )
+    return names
 
 
 def _read(data: memoryview) -> list[str]:

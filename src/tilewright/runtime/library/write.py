@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tilewright.codegen.pool import pool_text
 from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.file import check_together, merit
-from tilewright.runtime.library.codes import MOST_RANK
+from tilewright.runtime.library.codes import MOST_RANK, check_name
 from tilewright.runtime.library.cpp_header import cpp_text
 from tilewright.runtime.library.glue import (
     ON_LOAD,
@@ -29,8 +28,9 @@ from tilewright.runtime.library.glue import (
     make_glue,
 )
 from tilewright.runtime.library.header import header_text
+from tilewright.runtime.library.javascript import javascript
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
-from tilewright.runtime.library.wasm import javascript, wasm_module
+from tilewright.runtime.library.wasm import wasm_module
 from tilewright.runtime.library.weights import Weights, stamp_of
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
@@ -39,8 +39,6 @@ from tilewright.store.files import check_place, replace_file
 from tilewright.target.machine import is_elf
 
 Place = str | os.PathLike[str]
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 CPP_HEADERS = (".hpp", ".hh", ".hxx")
 """What the names of C++ headers end in."""
@@ -177,12 +175,7 @@ def in_order(programs: Sequence[Program]) -> list[Program]:
 
 def _check(programs: Sequence[Program], name: str, is_module: bool) -> None:
     """Refuses what a library cannot be made of."""
-    if not _NAME.fullmatch(name):
-        raise UserError(
-            f"cannot make a library of the name {name!r}",
-            why="its functions begin with that name, so it must be one in C",
-            fix='take letters, digits and underscores: name="model"',
-        )
+    check_name(name)
     for program in programs:
         if not (is_elf(program.target.triple) or is_module):
             raise UserError(
