@@ -87,14 +87,14 @@ def _produce(
     groups = grouped(kernels_of(program))
     largest = sorted(groups, key=lambda g: -sum(len(f.body.inside()) for f in g))  # no process begins a long one last
     found = dict(zip(map(id, largest), workers.run(largest, here), strict=True))
-    made, codes = zip(*[found[id(group)] for group in groups], strict=True)
-    kernels = {f.name: k for g, m in zip(groups, made, strict=True) for f, k in zip(g, m.kernels, strict=True)}
+    finished = [(group, *found[id(group)]) for group in groups]  # none where all results are inputs and constants
+    kernels = {f.name: k for group, made, _ in finished for f, k in zip(group, made.kernels, strict=True)}
     debug("%d kernels were compiled in %d groups", len(kernels), len(groups))
     program = compile_rest(program, passes[first:], kernels)
     main = program.main
     assert isinstance(main, Function)
-    generated = join((main,), [unit for group in made for unit in group.units], target)
-    code = (assemble(module_of(generated.units[:1], target), target), *(code() for code in codes))
+    generated = join((main,), [unit for _, made, _ in finished for unit in made.units], target)
+    code = (assemble(module_of(generated.units[:1], target), target), *(code() for _, _, code in finished))
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)
