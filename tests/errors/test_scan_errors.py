@@ -26,6 +26,12 @@ CASES = {
         "cell binds a size",
     ),
     "symbols": ("steps=n,", "steps=n, symbols=(n,),", "cell has 0 symbols, 2 parameters and 2 results"),
+    "many symbols": ("graph cell(", "graph cell[k, m](", "cell has 2 symbols, 2 parameters and 2 results"),
+    "a size by the step": (
+        "graph cell(h: f32[4], x: f32[4]) -> t, t as row:\n",
+        "graph cell[k](h: f32[4], x: f32[4]) -> t, t as row:\n  w: i64[k] = iota(shape=(k,), axis=0, dtype=i64)\n",
+        "a size in cell follows from the number of the step",
+    ),
     "inputs": ("scan(h, x,", "scan(h, x, h,", "cell has 0 symbols, 2 parameters and 2 results"),
     "outputs": (
         "y: f32[4], ys",

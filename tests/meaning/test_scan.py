@@ -192,3 +192,46 @@ def test_memory_of_a_loop_is_as_large_as_one_step_needs() -> None:
         assert isinstance(main, Function)
         sizes += [s.bytes for s in statements(main.body) if isinstance(s, Reserve)]
     assert len(sizes) == 2 and sizes[0] is sizes[1]
+
+
+COUNTED = """
+graph main[n](x: f32[20, n], h0: f32[n]) -> h, sums, threes, squares:
+  h: f32[n], sums: f32[7, n], threes: i64[7], squares: i64[7, 2] = scan(
+    h0, x, body="step", symbols=(n,), steps=7, states=1, stacked=(forward, reverse, forward))
+
+graph step[m, t](h: f32[m], x: f32[20, m]) -> sum, sum as again, three, squares:
+  row: f32[1, m] = slice(x, starts=(t*2, 0), sizes=(1, m), steps=(1, 1))
+  flat: f32[m] = reshape(row, shape=(m,))
+  sum: f32[m] = add(h, flat)
+  three: i64[] = index_values(values=(t*3,), shape=())
+  squares: i64[2] = scan(body="within", symbols=(t,), steps=2, states=0, stacked=(forward,))
+
+graph within[t, k]() -> square:
+  square: i64[] = index_values(values=(t*t + k,), shape=())
+"""
+
+
+def test_a_body_that_has_the_number_of_the_step() -> None:
+    module = parse_module(COUNTED.strip())
+    verify(module)
+    assert str(parse_module(str(module))) == str(module)
+    x, h = np.arange(60, dtype=np.float32).reshape(20, 3), np.ones(3, np.float32)
+    found = evaluate(module, [x, h])
+    sums = 1 + np.cumsum(x[:14:2], 0)
+    np.testing.assert_array_equal(found["sums"], sums)
+    np.testing.assert_array_equal(found["h"], sums[-1])
+    np.testing.assert_array_equal(found["threes"], np.arange(7)[::-1] * 3)
+    np.testing.assert_array_equal(found["squares"], np.arange(7)[:, None] ** 2 + np.arange(2))
+    check(module, [[x, h]])
+
+
+def test_what_such_a_body_requires_is_checked_in_each_step() -> None:
+    text = COUNTED.replace("  three:", '  require(cond=t*m < 18, message="{0} is not below {1}")\n  three:')
+    module = parse_module(text.strip())
+    verify(module)
+    check(module, [[np.ones((20, 2), np.float32), np.ones(2, np.float32)]])
+    x, h = np.ones((20, 3), np.float32), np.ones(3, np.float32)
+    with pytest.raises(RuntimeFault, match="18 is not below 18"):
+        evaluate(module, [x, h])
+    with pytest.raises(RuntimeFault, match="18 is not below 18"):
+        compile_module(module)(x, h)

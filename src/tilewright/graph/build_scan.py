@@ -6,7 +6,8 @@
     next = b.op("tanh", b.op("add", x, b.op("contract", h, w, spec="bh,hg->bg")))
     (last,), (ys,) = loop.finish([next], [(next, Direction.FORWARD)])
 
-The body has symbols of its own: one for each extent of an operand that is not a number.
+The body has symbols of its own: one for each extent of an operand that is not a number, `loop.step` for the number of
+the step where it uses that, and those of the function around it that it uses otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, as_expr
 from tilewright.graph.build import GraphBuilder
+from tilewright.graph.build_if import free_symbols
 from tilewright.graph.nodes import Value
 from tilewright.graph.symbolic import Direction
 from tilewright.types.tensor import TensorType
@@ -42,6 +44,8 @@ class ScanBuilder:
         self.inputs = [*initial, *(v for v, _ in scanned)]
         self.scanned = tuple(d for _, d in scanned)
         self.symbols: dict[Expr, Var] = {}
+        self.step = Var("step")
+        self.body.late.add(self.step)
         self.states = tuple(self._param(v, v.type.shape) for v in initial)
         self.slices = tuple(self._param(v, v.type.shape[1:]) for v, _ in scanned)
         self._whole: dict[Value, Value] = {}
@@ -74,6 +78,9 @@ class ScanBuilder:
         """Adds the node for these next states and slices of stacked outputs; the last states, and the stacks."""
         results = [self.body.known(v) for v in (*states, *(v for v, _ in stacked))]
         names = [f"{v.name}.{n}" for n, v in enumerate(results)]
+        free = free_symbols(self.body)
+        around = sorted(free.difference(self.symbols.values(), [self.step]), key=lambda s: s.serial)
+        self.body.symbols += [*around, *([self.step] if self.step in free else ())]
         body = self.body.function(dict(zip(names, results, strict=True)))
         self.graph.bodies[body.name] = body
         outside: dict[Expr, CoreNode] = {inner: outer for outer, inner in self.symbols.items()}
@@ -85,7 +92,7 @@ class ScanBuilder:
             "scan",
             *self.inputs,
             body=body.name,
-            symbols=tuple(self.symbols),
+            symbols=(*self.symbols, *around),
             steps=self.steps,
             states=len(states),
             scanned=self.scanned,

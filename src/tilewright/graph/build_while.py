@@ -20,7 +20,7 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.build_if import free_symbols
 from tilewright.graph.nodes import Value
-from tilewright.graph.symbolic import While
+from tilewright.graph.symbolic import Direction, While
 from tilewright.types.tensor import TensorType
 
 
@@ -70,12 +70,7 @@ class WhileBuilder:
         """Adds the node, for whether to go on, these next states, and slices of stacked outputs; the last states, and
         the stacks."""
         results = [self.body.known(v) for v in (go, *states, *stacked)]
-        names = [f"{v.name}.{n}" for n, v in enumerate(results)]
-        own = (self.step, *self.changes.values())
-        given = sorted(free_symbols(self.body).difference(own), key=lambda s: s.serial)
-        self.body.symbols = [*given, *own]
-        body = self.body.function(dict(zip(names, results, strict=True)))
-        self.graph.bodies[body.name] = body
+        given = self._add_body(results, (self.step, *self.changes.values()))
         number = len(self.graph.late)
         last = {s: Var(f"last{number + n}") for n, s in enumerate(self.changes.values())}
         steps = Var(f"steps{number}")
@@ -83,7 +78,35 @@ class WhileBuilder:
         shapes = [(v.type.dtype, [substitute(d, outside) for d in v.type.shape]) for v in self.states]
         shapes += [(v.type.dtype, [steps, *v.type.shape]) for v in results[1 + len(states) :]]
         types = tuple([TensorType.of(dtype, shape) for dtype, shape in shapes])
-        attrs = While(body.name, len(states), types, tuple(given), self.most)
+        attrs = While(self.body.name, len(states), types, given, self.most)
         binds = (*([steps] if stacked else []), *last.values())
         outputs = self.graph.bind("while", tuple(self.inputs), attrs, binds)
         return outputs[: len(states)], outputs[len(states) :]
+
+    def finish_counted(
+        self, steps: Expr, states: Sequence[Value], stacked: Sequence[Value] = ()
+    ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """Adds a scan of so many steps instead, where no extent of a state changes and the body binds no sizes."""
+        results = [self.body.known(v) for v in (*states, *stacked)]
+        given = self._add_body(results, (self.step,) if self.step in free_symbols(self.body) else ())
+        types = [v.type for v in self.states]
+        types += [TensorType.of(v.type.dtype, [steps, *v.type.shape]) for v in results[len(states) :]]
+        outputs = self.graph.ops(
+            "scan",
+            *self.inputs[1:],
+            body=self.body.name,
+            symbols=given,
+            steps=steps,
+            states=len(states),
+            stacked=(Direction.FORWARD,) * len(stacked),
+            types=tuple(types),
+        )
+        return outputs[: len(states)], outputs[len(states) :]
+
+    def _add_body(self, results: Sequence[Value], own: tuple[Var, ...]) -> tuple[Var, ...]:
+        """Adds the function of the body, which gives its last symbols, `own`, values itself. The others."""
+        given = tuple(sorted(free_symbols(self.body).difference(own), key=lambda s: s.serial))
+        self.body.symbols = [*given, *own]
+        names = [f"{v.name}.{n}" for n, v in enumerate(results)]
+        self.graph.bodies[self.body.name] = self.body.function(dict(zip(names, results, strict=True)))
+        return given

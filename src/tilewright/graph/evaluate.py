@@ -217,9 +217,11 @@ def run_call(module: Module, node: Node, inputs: tuple[Array, ...], symbols: Sym
 def run_scan(
     module: Module, attrs: Scan, inputs: tuple[Array, ...], symbols: Symbols, change: Change
 ) -> tuple[Array, ...]:
-    """Runs the body once a step, in order. What it requires of sizes is checked before, even where there is no step."""
+    """Runs the body once a step, in order. What it requires of sizes is checked before, even where there is no step; in
+    each step where it knows the step's number."""
     body, inner = body_of(module, attrs.body, attrs.symbols, symbols)
     check_body(module, body, inner)
+    number = body.symbols[len(attrs.symbols) :]
     steps = int(expressions.evaluate(attrs.steps, symbols))
     last = attrs.states + len(attrs.scanned)
     states, scanned, whole = inputs[: attrs.states], inputs[attrs.states : last], inputs[last:]
@@ -227,7 +229,8 @@ def run_scan(
     stacks = tuple([np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in types])
     for step in range(steps):
         slices = [np.asarray(x[_place(d, step, steps)]) for d, x in zip(attrs.scanned, scanned, strict=True)]
-        results = run_graph(module, body, [*states, *slices, *whole], change, inner)
+        counted = {**inner, **dict.fromkeys(number, step)}
+        results = run_graph(module, body, [*states, *slices, *whole], change, counted)
         states = results[: attrs.states]
         for d, stack, result in zip(attrs.stacked, stacks, results[attrs.states :], strict=True):
             stack[_place(d, step, steps)] = result
@@ -243,7 +246,9 @@ def body_of(module: Module, name: str, given: Sequence[Expr], symbols: Symbols) 
 
 
 def check_body(module: Module, body: GraphFunction, symbols: Symbols) -> None:
-    """Checks what the body of a scan, and the scans in it, require of their symbols."""
+    """Checks what the body of a scan, and the scans in it, require of their symbols; of none with one for the step."""
+    if len(symbols) < len(body.symbols):
+        return
     for node in body.nodes:
         if isinstance(node.attrs, Require):
             check_condition(node, node.attrs.cond, node.attrs.message, symbols)

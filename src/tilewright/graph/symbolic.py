@@ -65,7 +65,8 @@ class Direction(Enum):
 
 
 class Scan(Attributes):
-    """Runs the graph function `body` `steps` times, with `symbols` for its symbols.
+    """Runs the graph function `body` `steps` times, with `symbols` for its symbols. If it has one more, that is the
+    number of the step, from 0 on.
 
     The inputs are the initial states, as many as `states`; the operands of which each step takes a slice along the
     leading axis, one for each of `scanned`; and the operands that every step takes whole. The body's parameters are the

@@ -2,8 +2,9 @@
 
 1. A body is a graph function of the module that does not lead back to itself.
 2. The parameters of a scan's body, under the symbols that the node gives, are the initial states, slices of the scanned
-   operands, and the whole operands. Its results are states of the same types, then slices of the stacked outputs. It
-   binds no symbols: the sizes of a step are those of every step.
+   operands, and the whole operands. Its results are states of the same types, then slices of the stacked outputs. A
+   last symbol to which the node gives nothing is the number of the step. The body binds no symbols, and no size follows
+   from that number: the sizes of a step are those of every step.
 3. The parameters of both branches of an `if`, under the symbols that the node gives, are the inputs behind the
    condition. Their results are the outputs, but for extents that are symbols which the node binds.
 4. The parameters of a while's body are the states, then the operands; its results a truth value, the next states, and
@@ -14,14 +15,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node
-from tilewright.graph.symbolic import If, Scan, While, ahead, bodies_of
+from tilewright.graph.symbolic import If, Scan, While, ahead, bodies_of, given_symbols
 from tilewright.types.tensor import TensorType
 
 Fault = tuple[str, str]
@@ -72,14 +73,34 @@ def binds_sizes(functions: Mapping[str, AnyFunction], nodes: Sequence[Node]) -> 
     )
 
 
+def sized_by(functions: Mapping[str, AnyFunction], nodes: Sequence[Node], symbols: Collection[Var]) -> bool:
+    """Whether sizes of what nodes give, or functions that they run, follow from these symbols."""
+    wanted = set(symbols)
+    for node in nodes:
+        if any(wanted & d.variables for v in node.outputs for d in v.type.shape):
+            return True
+        for body in [functions.get(name) for name in bodies_of(node.attrs)]:
+            if isinstance(body, GraphFunction):
+                given = zip(body.symbols, given_symbols(node.attrs), strict=False)
+                inner = [s for s, e in given if wanted & e.variables]
+                if inner and sized_by(functions, body.nodes, inner):
+                    return True
+    return False
+
+
 def _scan_faults(module: Module, body: GraphFunction, node: Node, attrs: Scan, shown: Shown) -> Iterator[Fault]:
     if binds_sizes(module.functions, body.nodes):
         yield f"{body.name} binds a size", "bind it before the scan, and give the body its symbol"
-    counts = (len(body.symbols), len(body.params), len(body.results))
-    if counts != (len(attrs.symbols), len(node.inputs), len(attrs.types)):
-        yield _misfit(body), "give the scan that many symbols, inputs and outputs"
+    counts = (len(body.params), len(body.results))
+    if not 0 <= len(body.symbols) - len(attrs.symbols) <= 1 or counts != (len(node.inputs), len(attrs.types)):
+        yield _misfit(body), "give the scan that many symbols, or all but that of the step, and inputs and outputs"
         return
-    values: dict[Expr, CoreNode] = dict(zip(body.symbols, attrs.symbols, strict=True))
+    if sized_by(module.functions, body.nodes, body.symbols[len(attrs.symbols) :]):
+        yield (
+            f"a size in {body.name} follows from the number of the step",
+            "let all steps have one, or write a while",
+        )
+    values: dict[Expr, CoreNode] = dict(zip(body.symbols, attrs.symbols, strict=False))
 
     def here(type: TensorType, sliced: bool) -> TensorType:
         shape = [substitute(d, values) for d in type.shape]

@@ -12,6 +12,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build_scan import ScanBuilder
 from tilewright.graph.build_while import WhileBuilder
 from tilewright.graph.symbolic import Direction
+from tilewright.graph.verify_bodies import binds_sizes, sized_by
 from tilewright.types.tensor import dim
 
 Builder = TypeVar("Builder", bound=Emit)
@@ -21,7 +22,8 @@ Results = tuple[list[Tensor], list[Tensor]]
 
 
 class Loop(Generic[Builder]):
-    """A loop while its body is built with `b`, from `states` and `slices` of the scanned tensors."""
+    """A loop while its body is built with `b`, from `states` and `slices` of the scanned tensors; `step` is the number
+    of the step."""
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class Loop(Generic[Builder]):
         self._scan = ScanBuilder(outside.graph, name, dim(steps), [t.value for t in initial], operands)
         self._outside = outside
         self.b = outside.within(self._scan.body)
+        self.step: Expr = self._scan.step
         self.states = [self.b.of_value(v) for v in self._scan.states]
         self.slices = [self.b.of_value(v) for v in self._scan.slices]
 
@@ -64,10 +67,9 @@ Extents = dict[Axis, tuple[Expr, Expr, Expr]]
 
 class Changing:
     """Which extents of a loop's states change from step to step, as far as readings of its body told: each with a
-    number, the same where all readings had them the same. `never` says that the loop was a scan."""
+    number, the same where all readings had them the same."""
 
     def __init__(self) -> None:
-        self.never = False
         self._groups: dict[Axis, int] = {}
 
     def numbers(self, first: Sequence[Sequence[Expr]]) -> list[dict[int, int]]:
@@ -131,6 +133,16 @@ class Repeat(Generic[Builder]):
         """The loop itself, from whether to go on, the next states and the outputs of a step."""
         proceed = self.b.reshape(go, ()).value
         last, stacks = self._while.finish(proceed, [t.value for t in states], [t.value for t in stacked])
+        return [self._outside.of_value(v) for v in last], [self._outside.of_value(v) for v in stacks]
+
+    def has_steps_alike(self) -> bool:
+        """Whether no step decides sizes: then a loop of a known number of steps is a scan."""
+        inside = self.b.graph.bodies, self.b.graph.nodes
+        return not self._while.changes and not binds_sizes(*inside) and not sized_by(*inside, [self._while.step])
+
+    def finish_counted(self, steps: Expr, states: Sequence[Tensor], stacked: Sequence[Tensor]) -> Results:
+        """The loop as a scan of so many steps, which are alike, from the next states and the outputs of a step."""
+        last, stacks = self._while.finish_counted(steps, [t.value for t in states], [t.value for t in stacked])
         return [self._outside.of_value(v) for v in last], [self._outside.of_value(v) for v in stacks]
 
 

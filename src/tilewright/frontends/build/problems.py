@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tilewright.report.errors import UserError, all_of
 
 
@@ -42,3 +44,15 @@ class Problems:
         has its problems twice."""
         if self._errors:
             raise all_of(what, list({str(e): e for e in self._errors}.values()))
+
+
+class Failed:
+    """What kept a part of a model from being read: `problems`, and the error that ended the reading, if one did."""
+
+    def __init__(self, problems: Problems, error: Exception | None = None) -> None:
+        self._problems, self._error = problems, error
+
+    def report(self, problems: Problems) -> NoReturn:
+        """Adds the problems to these, and raises the error."""
+        problems.extend(self._problems)
+        raise self._error or AlreadyReported

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import numpy as np
 
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.loop import Changing, inside
+from tilewright.frontends.build.problems import Failed
 from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build import GraphBuilder
 
@@ -28,7 +29,11 @@ class Model(Protocol):
     """How often what is being read is read: the product of the steps of unrolled loops around it."""
 
     patterns: dict[tuple[object, ...], Changing]
-    """What readings of loops told of the sizes of their states: nested ones are read once for each around them."""
+    """What readings of loops told of the sizes of their states: nested ones are read again with those around them."""
+
+    decided: set[tuple[object, ...]]
+    """The loops that a reading showed to be unrolled, or no scan, where as much is known of what they take: they are
+    read in that way at once when those around them are read again."""
 
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute."""
@@ -58,9 +63,13 @@ class Model(Protocol):
 
     def attempt(
         self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
-    ) -> list[Tensor] | None:
-        """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it
-        cannot be read there."""
+    ) -> list[Tensor] | Failed:
+        """The outputs of a sub-graph in another function, where `values` stand for those around it; what kept it from
+        being read there."""
+        ...
+
+    def report(self, failed: Failed) -> NoReturn:
+        """Raises what kept a sub-graph from being read."""
         ...
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.handlers import NEWEST, misfit
 from tilewright.frontends.build.loop import Changing
 from tilewright.frontends.build.names import Dimensions, clip
-from tilewright.frontends.build.problems import AlreadyReported, Problems, Unsupported
+from tilewright.frontends.build.problems import AlreadyReported, Failed, Problems, Unsupported
 from tilewright.frontends.build.reading import MOST_DIMENSIONS
 from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
@@ -86,6 +86,7 @@ class Importer:
         self.draws = 0
         self.copies = 1
         self.patterns: dict[tuple[object, ...], Changing] = {}
+        self.decided: set[tuple[object, ...]] = set()
         self._seed = seed
         self.graph = GraphBuilder("main")
         self.emit = OnnxEmit(self.graph, self)
@@ -152,21 +153,26 @@ class Importer:
 
     def attempt(
         self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
-    ) -> list[Tensor] | None:
-        """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it
-        cannot be read there."""
+    ) -> list[Tensor] | Failed:
+        """The outputs of a sub-graph in another function, where `values` stand for those around it; what kept it from
+        being read there."""
         before, self.problems = self.problems, Problems()
-        draws = self.draws
+        draws, found = self.draws, self.problems
+        error: Exception | None = None
         try:
             results = self.within(graph, inputs, emit, values)
-            if not self.problems:
+            if not found:
                 return results
-        except (TilewrightError, Unsupported, AlreadyReported):
-            pass
+        except (TilewrightError, Unsupported, AlreadyReported) as raised:
+            error = raised
         finally:
             self.problems = before
         self.draws = draws
-        return None
+        return Failed(found, error)
+
+    def report(self, failed: Failed) -> NoReturn:
+        """Raises what kept a sub-graph from being read."""
+        failed.report(self.problems)
 
     def within(
         self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]

@@ -177,18 +177,20 @@ class _Main(MainSteps):
         """The loop of a scan: its body over buffers that are there before the first step and after the last."""
         body = self.module.functions[attrs.body]
         assert isinstance(body, GraphFunction)
-        body = instance(body, attrs.symbols)
+        step, is_counted = Var("step"), len(body.symbols) > len(attrs.symbols)
+        body = instance(body, (*attrs.symbols, *([step] if is_counted else ())))
         self.maker.update((v, n) for n in body.nodes for v in n.outputs)
         states = [self.buffers[v] for v in node.inputs[: attrs.states]]
         self.buffers.update(zip(node.outputs, states, strict=False))
         for value in node.outputs[attrs.states :]:
             if value not in self.buffers:
                 self.buffer(value, Scope.ARENA)
-        step = Var("step")
         opens = Opening(step, attrs.steps)
         self.steps.append(Step(None, tuple(states), inside=self.inside, opens=opens, guard=self.guard))
-        outer, self.guard = self.guard, None
+        outer, floor, self.guard = self.guard, self.floor, None
         self.inside = (*self.inside, step)
+        if is_counted:
+            self.floor = len(self.steps), self.inside
         last = attrs.states + len(attrs.scanned)
         self.buffers.update(zip(body.params, states, strict=False))
         self.buffers.update((p, self.buffers[v]) for p, v in zip(body.params[last:], node.inputs[last:], strict=True))
@@ -203,7 +205,7 @@ class _Main(MainSteps):
             self.place(result, self.buffers[slice])
         for inner in body.nodes:
             self._node(inner)
-        self.inside, self.guard = self.inside[:-1], outer
+        self.inside, self.guard, self.floor = self.inside[:-1], outer, floor
         self.steps.append(Step(None, tuple(states), inside=self.inside))
 
     def _if(self, node: Node, attrs: If) -> None:

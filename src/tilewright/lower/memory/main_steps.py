@@ -25,7 +25,8 @@ class MainSteps:
     """The steps so far. `root` is the buffer whose memory a buffer is, `home` the loops that it was made in; `inside`
     are the loops around the next step, `guard` the condition under which it runs. `rooms` are symbols of sizes that a
     call makes larger, `growing` the buffers of so many elements that values are written into, wherever they are made.
-    `floor` is the place in the innermost loop that ends by a condition, before which none of its checks stands."""
+    `floor` is the place in the innermost loop that ends by a condition, or whose steps know their number, before which
+    none of its checks stands."""
 
     def __init__(self, module: Module) -> None:
         self.module = module

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.frontends.build.choice import Choice
 from tilewright.frontends.build.loop import Results, inside
 from tilewright.frontends.build.problems import Unsupported
@@ -16,7 +16,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.differing import Differing, refusal
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.ending import Ending
-from tilewright.frontends.onnx.operators.repeat import names_used, scan_graph, truth
+from tilewright.frontends.onnx.operators.repeat import known_of, names_used, place_of_loop, scan_graph, truth
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.frontends.onnx.shared_calls import shared_call
 
@@ -91,40 +91,29 @@ def loop(
     count = int(most.value) if isinstance(most, Const) and truth(go) is not None else None
     ending, drawn = Ending(b, body, go, initial, most, _inputs_of_step, conditional=True), b.model.draws
     few = count is not None and _is_unrolled(b, count)
-    counted = truth(go) and count is not None and not few and count <= MOST_SCANNED
-    whole = _as_scan(b, body, count, initial) if counted and ending.changing.never and count is not None else None
-    if whole is not None:
-        return *whole[0], *whole[1]
-    turn = ending.read()
+    captured = b.model.visible(names_used(body)).values()
+    here = "unrolled", few, *place_of_loop(b, body), *(known_of(t) for t in (*initial, *captured))
+    turn = None if here in b.model.decided else ending.read()
     if count is not None and (turn is None or few) and count <= MOST_STEPS:
         is_told = turn is None or turn.is_told_by_step()
         if is_told and (count > 0 or len(body.output) == 1 + len(initial)):
-            b.graph.forget(ending.known)
+            b.model.decided.add(here)
+            if turn is not None:
+                b.graph.forget(ending.known)
             b.model.draws = drawn
             return _unrolled(b, body, count if truth(go) else 0, initial)
     if turn is None:
         raise ending.report()
-    if counted and truth(turn.proceed) and count is not None:
-        own, after, b.model.draws = set(b.graph.bodies) - ending.known, b.model.draws, drawn
-        whole = _as_scan(b, body, count, initial)
-        if whole is not None:
-            b.graph.forget(set(b.graph.bodies) - own)
-            ending.changing.never = True
-            return *whole[0], *whole[1]
-        b.model.draws = after
-    states, stacks = turn.finish()
+    whole = None
+    if truth(go) and count is not None and count <= MOST_SCANNED:
+        whole = turn.finish_counted(const(count))
+    states, stacks = whole or turn.finish()
     return *states, *stacks
 
 
 def _is_unrolled(b: OnnxEmit, steps: int) -> bool:
     """Whether a loop of so many steps is unrolled though it could be a loop of the graph."""
     return steps <= FEW_STEPS and steps * b.model.copies <= MOST_COPIES
-
-
-def _as_scan(b: OnnxEmit, body: GraphProto, count: int, initial: Sequence[Tensor]) -> Results | None:
-    """A Loop of so many steps as a scan, where it can be one."""
-    stacked = [False] * (len(body.output) - 1 - len(initial))
-    return scan_graph(b, body, count, initial, [b.iota([count], 0)], [False], stacked, [_condition(b, True)])
 
 
 def _inputs_of_step(b: OnnxEmit, step: Expr, states: Sequence[Tensor]) -> list[Tensor]:

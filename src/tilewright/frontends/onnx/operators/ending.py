@@ -18,10 +18,10 @@ from tilewright.expr.build import equal
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.loop import Changing, Extents, Repeat, Results
-from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.problems import Failed, Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
-from tilewright.frontends.onnx.operators.repeat import names_used
+from tilewright.frontends.onnx.operators.repeat import names_used, place_of_loop, truth
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -48,6 +48,12 @@ class Turn:
         """The loop itself; the states after the last step, and the stacked outputs."""
         return self.loop.finish(self.proceed, self.states, self.stacked)
 
+    def finish_counted(self, steps: Expr) -> Results | None:
+        """The same as a scan of so many steps; None where it is none: steps may end it, or decide sizes."""
+        if not truth(self.proceed) or not self.loop.has_steps_alike():
+            return None
+        return self.loop.finish_counted(steps, self.states, self.stacked)
+
 
 class Ending:
     """A loop of a sub-graph that ends by a condition: `go` says whether it begins, `most` bounds its steps. The first
@@ -66,10 +72,11 @@ class Ending:
     ) -> None:
         self.outside, self.graph, self.go, self.initial, self.most = outside, graph, go, list(initial), most
         self._inputs, self._conditional = inputs, conditional
-        key = outside.graph.source, *(o.name for o in graph.output), *(t.rank for t in initial)
+        key = *place_of_loop(outside, graph), *(t.rank for t in initial)
         self.changing = outside.model.patterns.setdefault(key, Changing())
         self.known: set[str] = set()
         self.why = ""
+        self._failed: Failed | None = None
 
     def read(self) -> Turn | None:
         """The body, read until it is known which extents change; None where it cannot be read: `why`, unless reading
@@ -89,11 +96,10 @@ class Ending:
                 return None
 
     def report(self) -> Unsupported:
-        """Why the body cannot be read: what reading it says, or else what it is not."""
-        loop, inputs, within = self._begin()
-        if not self.why:
-            self.outside.model.within(self.graph, inputs, loop.b, within)
-        return Unsupported(self.why or "the body of the loop cannot be read")
+        """Why the body cannot be read; raises what reading it says."""
+        if self._failed is not None:
+            self.outside.model.report(self._failed)
+        return Unsupported(self.why)
 
     def _begin(self) -> tuple[Repeat[OnnxEmit], list[Tensor], Mapping[str, Tensor]]:
         outside = self.outside
@@ -107,7 +113,8 @@ class Ending:
     def _turn(self) -> Turn | None:
         loop, inputs, within = self._begin()
         results = self.outside.model.attempt(self.graph, inputs, loop.b, within)
-        if results is None:
+        if isinstance(results, Failed):
+            self._failed = results
             return None
         proceed = results.pop(0) if self._conditional else loop.b.scalar(True, dtypes.bool_)
         count = len(self.initial)

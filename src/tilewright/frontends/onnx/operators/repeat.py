@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const
 from tilewright.frontends.build.loop import Loop, Results
+from tilewright.frontends.build.problems import Failed
 from tilewright.frontends.build.reading import Size, static_of
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
@@ -25,43 +26,41 @@ def scan_graph(
     scanned: Sequence[Tensor],
     reverse: Sequence[bool],
     stacked: Sequence[bool],
-    before: Sequence[Tensor] = (),
-    *,
-    draws: bool = False,
 ) -> Results | None:
-    """A scan that runs a sub-graph, whose inputs are the slices when there is something `before` the states, and else
-    follow the states. In the first case it is the body of a Loop: its first output says whether to go on.
+    """A scan that runs a sub-graph, whose inputs are the states, then the slices; its outputs are the next states, then
+    what is stacked.
 
-    None where a size within a step is dynamic, or changes from step to step, and where steps may end early: ending.py
-    reads such loops. Where the sub-graph `draws`
-    random numbers, each step has others.
+    None where a size within a step is dynamic, or changes from step to step: ending.py reads such loops. Where the
+    sub-graph draws random numbers, each step has others.
     """
-    known = set(outside.graph.bodies)
+    known, drawn = set(outside.graph.bodies), outside.model.draws
     captured = outside.model.visible(names_used(graph))
     inner = [d for t in scanned for d in t.shape[1:]]
     sizes = [*inner, *(d for t in (*initial, *captured.values()) for d in t.shape)]
-    if static_of(sizes) is None:
+    here = "no scan", *place_of_loop(outside, graph), *(known_of(t) for t in (*initial, *scanned, *captured.values()))
+    if static_of(sizes) is None or here in outside.model.decided:
         return None
-    counted = [outside.iota([steps], 0, dtypes.u64)] if draws else []
-    loop = Loop(outside, "step", steps, initial, [*scanned, *counted], [*reverse, *(False for _ in counted)])
-    slices, drawn = loop.slices[: len(scanned)], outside.model.draws
-    for step in loop.slices[len(scanned) :]:
-        loop.b.step = loop.b.within_step(step)
-    inputs = [*slices, *(loop.inside(t) for t in before), *loop.states] if before else [*loop.states, *slices]
+    loop = Loop(outside, "step", steps, initial, scanned, reverse)
+    loop.b.step = loop.b.within_step(loop.b.cast(loop.b.of_size(loop.step), dtypes.u64))
     within = {name: loop.inside(t) for name, t in captured.items()}
-    results = outside.model.attempt(graph, inputs, loop.b, within)
-    if outside.model.draws > drawn and not draws:
-        outside.model.draws = drawn
-        outside.graph.forget(known)
-        return scan_graph(outside, graph, steps, initial, scanned, reverse, stacked, before, draws=True)
-    if results is not None and before:
-        proceed, *results = results
-        results = results if truth(proceed) else None
-    if results is None or not _repeats(loop, results, initial):
+    results = outside.model.attempt(graph, [*loop.states, *loop.slices], loop.b, within)
+    if isinstance(results, Failed) or not _repeats(loop, results, initial):
+        outside.model.decided.add(here)
         outside.model.draws = drawn
         outside.graph.forget(known)
         return None
     return loop.finish(results[: len(initial)], results[len(initial) :], stacked)
+
+
+def place_of_loop(outside: OnnxEmit, graph: GraphProto) -> tuple[object, ...]:
+    """Which loop of the model it is that has this body."""
+    return outside.graph.source, *(o.name for o in graph.output)
+
+
+def known_of(tensor: Tensor) -> tuple[object, ...]:
+    """How much is known of a tensor: which of its sizes, and of its elements, are numbers."""
+    content = None if tensor.content is None else tuple([isinstance(e, Const) for e in tensor.content.reshape(-1)])
+    return tensor.dtype, tuple([isinstance(d, Const) for d in tensor.shape]), content
 
 
 def _repeats(loop: Loop[OnnxEmit], results: Sequence[Tensor], initial: Sequence[Tensor]) -> bool:
