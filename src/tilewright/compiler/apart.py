@@ -19,6 +19,7 @@ from tilewright.core.collection import rare_collections
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 from tilewright.core.switches import ALL_ON, Switches
+from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
@@ -52,7 +53,7 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
         return lower(module, target, switches)
 
     def encode(group: Group) -> bytes:
-        return dumps((tuple(group), target))
+        return dumps((tuple(group), target, switches.tuned))
 
     def decode(answer: bytes) -> Finished:
         made, code = loads(answer)
@@ -76,7 +77,7 @@ def _produce(
     """The pipeline with all that is done for a kernel alone done by workers."""
 
     def here(group: Group) -> Finished:
-        made, text = make_group(group, target)
+        made, text = make_group(group, target, switches.tuned)
         return made, assembling.submit(assemble, text, target).result
 
     choices = Choices()
@@ -100,9 +101,9 @@ def _produce(
     return compiled
 
 
-def make_group(functions: Group, target: Target) -> tuple[MadeGroup, str]:
+def make_group(functions: Group, target: Target, tuned: Tuned = UNTUNED) -> tuple[MadeGroup, str]:
     """All that the pipeline does to kernels alone, and their LLVM IR."""
-    passes = pipeline(target)
+    passes = pipeline(target, switches=Switches(tuned=tuned))
     made = [compile_alone(function, passes) for function in functions]
     units = [generate_unit(kernel.functions, target) for kernel in made]
     seen = tuple([_from_outside(kernel) for kernel in made])
@@ -119,6 +120,6 @@ def _from_outside(kernel: Kernel) -> Kernel:
 @rare_collections()
 def work(task: bytes) -> bytes:
     """What a worker does: a group of kernels and the target become the group as it is made, and its object file."""
-    functions, target = loads(task)
-    made, text = make_group(functions, target)
+    functions, target, tuned = loads(task)
+    made, text = make_group(functions, target, tuned)
     return dumps((made, assemble(text, target)))
