@@ -134,9 +134,9 @@ def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
 
 
 def form_of(function: Function) -> Form:
-    """What a function shares with those that are the same up to the names of buffers and blocks: its nodes, each behind
-    those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of either sign
-    apart."""
+    """What a function shares with those that are the same up to the names of buffers, blocks and variables: its nodes,
+    each behind those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of either
+    sign apart."""
     numbers: dict[object, object] = {}
     rows: list[object] = []
     stack: list[CoreNode] = [function.replace(name="", source=())]
@@ -151,7 +151,7 @@ def form_of(function: Function) -> Form:
             stack += [part for part in reversed(held[node]) if part not in numbers]
             continue
         stack.pop()
-        fields = node.field_values()[1:] if isinstance(node, Buffer | Block) else node.field_values()
+        fields = node.field_values()[1:] if isinstance(node, Buffer | Block | Var) else node.field_values()
         numbers[node] = ("node", len(rows))
         rows.append(node if isinstance(node, Const) else (type(node), _numbered(fields, numbers)))
     return tuple(rows)
