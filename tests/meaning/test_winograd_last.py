@@ -156,6 +156,18 @@ def test_choice(sizes: Sizes, expected: int | None) -> None:
     assert chosen == (None if expected is None else Tiles(expected))
 
 
+@pytest.mark.parametrize(("channels", "lanes"), [(32, 16), (24, 8), (8, 8)])
+def test_channels_go_by_whole_lines_of_a_cache_where_they_fill_them(channels: int, lanes: int) -> None:
+    graph = GraphBuilder("main")
+    x = graph.op("transpose", image(graph, channels), perm=(0, 2, 3, 1))
+    h, w = x.type.shape[1:3]
+    tiles = graph.op("winograd_input", x, size=4, shape=(h, w), low=(1, 1), last=True)
+    module = graph.module({"y": graph.op("winograd_output", tiles, size=4, shape=(h, w), last=True)})
+    made = tw.compile(module, target="x86-64-v3").decisions.values()
+    taken = [d.taken.choice for d in made if d.taken is not None and "channels last" in d.template]
+    assert taken == [{"lanes": lanes}] * 2
+
+
 def test_the_text_of_tiles_of_any_size() -> None:
     text = """graph main[n, h, w](x: f32[n, h, w, 8]) -> y:
   v: f32[n, 36, (h + 3) // 4 * ((w + 3) // 4), 8] = winograd_input(x, size=4, shape=(h, w), low=(1, 1), last=true)

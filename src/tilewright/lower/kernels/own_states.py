@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from tilewright.analysis.structure import Form, form_of
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
@@ -30,7 +31,6 @@ from tilewright.graph.symbolic import Call, If, While, ahead, bodies_of, given_s
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, Function
 from tilewright.loops.symbols import free_symbols
-from tilewright.lower.kernels.make_kernels import Form, form_of
 from tilewright.types.tensor import TensorType
 
 

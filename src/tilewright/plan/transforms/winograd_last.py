@@ -9,7 +9,9 @@
       whole = half A
       y = f(whole)                                              the epilogue
 
-Tiles at the edges of an image have loops of their own: those between need no tests of where they are.
+Channels go by whole lines of a cache where they fill them: a tile's elements lie so far apart that many share a set of
+the cache, which loses a line before its second half is due. Tiles at the edges of an image have loops of their own:
+those between need no tests of where they are.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class _ChannelsLast(Template[Tiling, LanesChoice]):
         return Tiling(size, stride, n, channels, rows, columns) if channels > 1 else None  # one has no loop
 
     def choices(self, shape: Tiling, target: Target) -> Iterator[LanesChoice]:
-        yield LanesChoice(target.lanes(f32))
+        lanes = target.lanes(f32)
+        line = max(target.caches[0].line // f32.bytes, lanes)
+        yield LanesChoice(line if lanes > 1 and shape.channels % line == 0 else lanes)
 
 
 class WinogradInputLast(_ChannelsLast):
@@ -129,7 +133,7 @@ def _seconds(
     other ones. Products need `moving` seconds from cache to cache."""
     core, sums = target.core, count_sums(terms, t.edge, t.size, t.stride)
     each = t.edge * core.load_cycles + sums * core.add_cycles + made * core.store_cycles
-    vectors = t.images * t.rows * t.columns * -(-t.channels // c.lanes)
+    vectors = t.images * t.rows * t.columns * -(-t.channels // c.lanes) * max(c.lanes // target.lanes(f32), 1)
     return core.kernel_seconds + max(vectors * (t.edge + made) * each / core.hertz, moving)
 
 
