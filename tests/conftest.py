@@ -21,6 +21,8 @@ from tilewright.plan import template
 # Choices and golden programs are those of estimates, in this process and in those that tests start.
 os.environ["TILEWRIGHT_CALIBRATE"] = "0"
 os.environ.pop("TILEWRIGHT_MACHINE", None)
+# And what somebody tuned on this machine is not taken, but where a test asks for it.
+os.environ["TILEWRIGHT_TUNED"] = "0"
 # Tests run in as many processes as there are cores, and one that helps to compile begins with a second of imports. What
 # such processes make is tested where a test asks for them.
 os.environ["TILEWRIGHT_COMPILE_PROCESSES"] = "1"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tilewright.report.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from tilewright.api.autotune import autotune
     from tilewright.api.check_operator import check_operator
     from tilewright.api.compile import compile
     from tilewright.api.extend import elementwise, onnx_operator, register, unregister
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tilewright.target.instructions import Instruction, Register
 
 _HOME = {
+    "autotune": "tilewright.api.autotune",
     "build": "tilewright.api.programs",
     "check_operator": "tilewright.api.check_operator",
     "compile": "tilewright.api.compile",
@@ -102,6 +104,7 @@ __all__ = [
     "Trace",
     "UserError",
     "__version__",
+    "autotune",
     "build",
     "check_operator",
     "compile",

@@ -86,11 +86,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: p.name)
 def test_code_runs_and_prints_what_is_shown(
-    page: Path, store: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    page: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("TILEWRIGHT_STORE", str(store))
     text = page.read_text(encoding="utf-8")
+    tunes = "autotune(" in text
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path if tunes else store))
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(int(tunes)))
     namespace: dict[str, object] = {"__name__": "docs"}
     stale: list[tuple[Fence, str]] = []
     for block, shown in runs(text):

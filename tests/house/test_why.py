@@ -479,7 +479,7 @@ def test_what_was_chosen_is_said_in_words(
 ) -> None:
     ways = ways_of(decision)
     assert [way.taken for way in ways] == taken and [way.times for way in ways] == times
-    assert not ways or said in verdict(ways, decision.forced)
+    assert not ways or said in verdict(ways, decision)
 
 
 def test_a_choice_is_shown_by_what_is_different() -> None:

@@ -200,6 +200,19 @@ def test_an_attention_is_one_kernel_that_computes_what_its_graph_does(name: str)
     assert differs(case, module, exe) < 2e-6
 
 
+@pytest.mark.parametrize("name", ["odd", "any length", "grouped heads"])
+def test_both_products_may_read_one_local_buffer(name: str) -> None:
+    """The turned keys are the values, too: each product lays them out as it reads them."""
+    case = CASES[name]
+    values = 'vh, spec="abyk,abkz->abyz"'
+    assert values in case.text()
+    module = parse_module(case.text().replace(values, 'turned, spec="abyk,abzk->abyz"'))
+    exe = compile_module(module, V3)
+    assert "attention" in [d.template for d in exe.decisions.values()]
+    assert not [r for d in exe.decisions.values() for r in d.refusals]
+    assert differs(case, module, exe) < 2e-6
+
+
 def test_an_attention_and_the_best_plan_without_it_are_both_priced() -> None:
     exe = compile_module(Case(256, 256, heads=4).module(), V3)
     (part,) = [row for row in exe.plan.parts if "whole" in dict(row.alternatives)]

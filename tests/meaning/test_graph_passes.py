@@ -58,9 +58,9 @@ def test_reciprocals_keep_results_up_to_rounding(program: Program) -> None:
     agree(program, multiply_reciprocals(program.module), tolerance=1e-6)
 
 
-def quotient(divisor: float, dtype: DType = dtypes.f32) -> Module:
+def quotient(divisor: float, dtype: DType = dtypes.f32, shape: tuple[int, ...] = (3,)) -> Module:
     g = GraphBuilder()
-    x = g.param("x", TensorType.of(dtype, (3,)))
+    x = g.param("x", TensorType.of(dtype, shape))
     return g.module({"y": g.op("div", x, g.scalar(divisor, dtype))})
 
 
@@ -76,6 +76,12 @@ def test_quotients_by_numbers_become_products(divisor: float, factor: float) -> 
 @pytest.mark.parametrize("divisor", [0.0, float("inf"), float("nan"), 2.0**127, 1e-39])
 def test_quotients_without_a_normal_reciprocal_stay(divisor: float) -> None:
     module = quotient(divisor)
+    assert multiply_reciprocals(module) is module
+
+
+def test_one_number_is_divided() -> None:
+    """It may be a scale, by which all of a tensor is quantized."""
+    module = quotient(255.0, shape=())
     assert multiply_reciprocals(module) is module
 
 

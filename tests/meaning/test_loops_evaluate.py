@@ -10,12 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from strategies import COMPUTED, expressions, functions
+from tilewright.expr import dtypes
+from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate as evaluate_expression
+from tilewright.expr.meaning import convert
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.loops.decompose import decompose
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.loops.parse import parse
+from tilewright.loops.scalar_meaning import CONVERSIONS
 from tilewright.loops.verify import verify
 from tilewright.report.errors import InternalError, RuntimeFault, UserError
 
@@ -230,6 +234,39 @@ _VALUES: dict[str, list[Any]] = {
     "u": [0, 1, 5, 7, 100, 255],
     "f": [0.0, -0.0, 1.5, -2.25, 0.1, 100.0, float("inf"), float("nan")],
 }
+
+
+PLAIN = [d for d in dtypes.DTYPES.values() if d.code is None]
+
+
+@pytest.mark.parametrize("to", PLAIN, ids=str)
+@pytest.mark.parametrize("source", PLAIN, ids=str)
+def test_casts_of_scalars_are_those_of_arrays(source: DType, to: DType) -> None:
+    """Of numbers at random, of those at and beside the ends of all types, and of those between two narrow floats."""
+    ends = [float(e) + n for d in PLAIN if d.is_int for e in (d.min, d.max) for n in (-1, -0.5, 0, 0.5, 1)]
+    ties = [
+        sign * (1 + n / 2**bits) * 2.0**p
+        for bits in (8, 11, 24)
+        for n in (1, 3)
+        for p in (0, 15, 127)
+        for sign in (1, -1)
+    ]
+    near = [t * (1 + n * 2.0**-40) for t in ties for n in (-1, 1)]
+    wide = np.array([*ends, *ties, *near, 0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, 3e38, 65520.0, 1e-7])
+    bits = RANDOM.bytes(64 * source.numpy.itemsize)
+    with np.errstate(all="ignore"):
+        drawn = np.frombuffer(bits, np.uint8) % 2 if source.is_bool else np.frombuffer(bits, source.numpy)
+        array = np.concatenate([convert(wide, source), drawn.astype(source.numpy)])
+        expected, cast = convert(array, to), CONVERSIONS.cast(source, to, 1)
+        found = [cast(a if source.is_float else a.item()) for a in array]
+    assert all(isinstance(a, to.numpy.type if to.is_float else bool if to.is_bool else int) for a in found)
+    if to.is_float:
+        with np.errstate(all="ignore"):
+            got, want = np.array(found, to.numpy).astype(np.float64), expected.astype(np.float64)
+        np.testing.assert_array_equal(got, want)
+        assert (np.isnan(want) | (np.signbit(got) == np.signbit(want))).all()
+    else:
+        assert found == expected.tolist()
 
 
 @given(functions(), st.integers(0, 3), st.integers(0, 3))

@@ -109,6 +109,22 @@ def test_what_llvm_refuses_in_its_thread_ends_the_compilation(monkeypatch: pytes
         produce(model(), native())
 
 
+def test_a_large_model_may_have_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LARGE_MODEL", 1)
+    constant = np.arange(3, dtype=np.float32)
+    module = parse_module(
+        """
+graph main(x: f32[3]) -> x, c:
+  c: f32[3] = constant(name=@c)
+  unread: f32[3] = exp(x)
+"""
+    ).with_constants({"c": constant})
+    one, two = lower(module, native()), produce(module, native())
+    assert (one.code, one.constants) == (two.code, two.constants)
+    for got, expected in zip(compile_module(module)(-constant), (-constant, constant), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_a_kernel_alone_becomes_what_it_becomes_in_its_program() -> None:
     passes = pipeline(native())
     names = [step.name for step in passes]

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 
 import tilewright as tw
 from graph_strategies import Program, programs
+from tilewright.analysis.structure import form_of
 from tilewright.graph.nodes import Module, Value
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.lower.kernels import make_kernels as kernels
-from tilewright.lower.kernels.make_kernels import form_of, form_of_kernel, make_kernels
+from tilewright.lower.kernels.make_kernels import form_of_kernel, make_kernels
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import choose, unfused
 from tilewright.target import Target

@@ -423,23 +423,30 @@ def _functions(chance: random.Random, proto: ModelProto, _: Sequence[Seed]) -> b
 def _nest(chance: random.Random, proto: ModelProto, _: Sequence[Seed]) -> bytes:
     """The graph inside of branches inside of branches."""
     data = proto.graph.SerializeToString()
+    heads, tail, size = [], bytes((0xA0, 0x01, 5)) + _field(2, b"g"), len(data)  # a graph may be of many megabytes
     for _ in range(chance.choice((1, 3, 20, 31, 100, 1000))):
-        attribute = _field(5, _field(1, b"then_branch") + _field(6, data) + bytes((0xA0, 0x01, 5)))
-        node = _field(1, _field(1, b"c") + _field(2, b"y") + _field(4, b"If") + attribute)
-        data = node + _field(2, b"g")
+        inside = _field(1, b"then_branch") + _opening(6, size)
+        inside = _opening(5, len(inside) + size + 3) + inside
+        inside = _field(1, b"c") + _field(2, b"y") + _field(4, b"If") + inside
+        heads.append(_opening(1, len(inside) + size + 3) + inside)
+        size += len(heads[-1]) + len(tail)
     del proto.graph.node[:]
-    return proto.SerializeToString() + _field(7, data)
+    return b"".join((proto.SerializeToString(), _opening(7, size), *reversed(heads), data, tail * len(heads)))
 
 
 def _field(number: int, payload: bytes) -> bytes:
     """A field of bytes."""
-    length = len(payload)
+    return _opening(number, len(payload)) + payload
+
+
+def _opening(number: int, length: int) -> bytes:
+    """What is before so many bytes of a field."""
     digits = bytearray()
     while length > 127:
         digits.append(length & 127 | 128)
         length >>= 7
     digits.append(length)
-    return bytes((number * 8 + 2,)) + bytes(digits) + payload
+    return bytes((number * 8 + 2,)) + bytes(digits)
 
 
 STRUCTURES: tuple[Change, ...] = (

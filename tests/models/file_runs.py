@@ -7,7 +7,8 @@
 
 A case is right when reading, compiling or running ends in an error for users (`UserError`, `RuntimeFault`), or when its
 results are those of the graph's evaluator. Half of the programs check every access (TILEWRIGHT_CHECK). A crash, a hang,
-another exception, more memory than a case may take, or another result is a defect.
+another exception, more memory than a case may take, a module that breaks the laws of graphs, or another result is a
+defect.
 
     refused     the file is refused              fault      the program stops at a value
     same        a case before had this program   result     it runs, and its results are right
@@ -41,6 +42,7 @@ from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.symbolic import Scan, bodies_of
+from tilewright.graph.verify import verify
 from tilewright.report.errors import RuntimeFault, TilewrightError, UserError
 from tilewright.runtime.executable import Executable
 
@@ -101,6 +103,9 @@ class Files:
         digest = _digest(module)
         if digest in self.known:
             return "same", ""
+        invalid = fault_of(module)
+        if invalid:
+            return "defect", f"{case.name}: {', '.join(case.done)}\n{invalid}"
         exe = compile(path if case.level == 3 else module, level=case.level)
         feeds = feeds_of(exe, case.level)
         if feeds is None or operations(exe, feeds) > MOST_OPERATIONS:
@@ -129,6 +134,15 @@ def written(case: Case | Seed, folder: Path) -> Path:
     path = folder / "model.onnx"
     path.write_bytes(case.data)
     return path
+
+
+def fault_of(module: Module) -> str:
+    """The law that a module breaks, as the importer made it."""
+    try:
+        verify(module)
+    except UserError as error:
+        return f"the importer made this module: {error}"
+    return ""
 
 
 def _digest(module: Module) -> bytes:

@@ -1,5 +1,5 @@
-"""Networks as libraries for other processors, run under QEMU, compute what they compute here; random models are run as
-modules of WebAssembly, too.
+"""Networks as libraries for other processors, run under QEMU, and as modules of WebAssembly, run by wasmtime, compute
+what they compute here.
 
 `max |theirs - ours| <= 1e-5 * max |ours|` for every result. A small network is part of every run of the tests;
 so are a few random models. `make foreign` takes the ONNX project's light models, MobileNetV3 and more random models:
@@ -98,12 +98,20 @@ def call(machine: Machine, library: Path, feeds: Sequence[np.ndarray], results: 
     return found
 
 
-def check(name: str, target: str, machine: Machine, folder: Path) -> None:
-    needs(machine)
-    model, feeds, expected = network(name)
-    exe = tw.compile(model, target=target)
+def results_for(target: str, exe: tw.Executable, folder: Path, feeds: Arrays, like: Arrays) -> Arrays:
+    """What an executable for a target makes of inputs, as a library or a module; `like` has names and types."""
+    if target == WASM:
+        exe.save_library(folder / "model.wasm")
+        return run_wasmtime(folder / "model.wasm", feeds)
     exe.save_library(folder / "libmodel.so", header=folder / "model.h")
-    found = call(machine, folder / "libmodel.so", [feeds[p.name] for p in exe.inputs], expected)
+    return call(MACHINES[target], folder / "libmodel.so", [feeds[p.name] for p in exe.inputs], like)
+
+
+def check(name: str, target: str, folder: Path) -> None:
+    if target in MACHINES:
+        needs(MACHINES[target])
+    model, feeds, expected = network(name)
+    found = results_for(target, tw.compile(model, target=target), folder, feeds, expected)
     for result, array in expected.items():
         assert np.ptp(array) > 0.1 * np.abs(array).max(), "all results are alike"
         np.testing.assert_allclose(found[result], array, rtol=0, atol=RELATIVE * float(np.abs(array).max()))
@@ -111,7 +119,7 @@ def check(name: str, target: str, machine: Machine, folder: Path) -> None:
 
 @pytest.mark.parametrize("target", SHORT)
 def test_a_small_network(target: str, tmp_path: Path) -> None:
-    check(SMALL, target, MACHINES[target], tmp_path)
+    check(SMALL, target, tmp_path)
 
 
 def drawn_for(group: int, target: str) -> list[Model]:
@@ -132,13 +140,8 @@ def check_drawn(group: int, target: str, folder: Path) -> None:
     models = drawn_for(group, target)
     exe = tw.compile(put_together(models), target=target)
     feeds = {name: array for m in models for name, array in m.feeds.items()}
-    if target == WASM:
-        exe.save_library(folder / "model.wasm")
-        found = run_wasmtime(folder / "model.wasm", feeds)
-    else:
-        exe.save_library(folder / "libmodel.so", header=folder / "model.h")
-        expected = {name: array for m in models for name, array in m.expected.items()}
-        found = call(MACHINES[target], folder / "libmodel.so", [feeds[p.name] for p in exe.inputs], expected)
+    expected = {name: array for m in models for name, array in m.expected.items()}
+    found = results_for(target, exe, folder, feeds, expected)
     assert [wrong for m in models if (wrong := wrong_results(m, found))] == []
 
 
@@ -157,9 +160,9 @@ def test_many_random_models(group: int, target: str, tmp_path: Path, request: py
     check_drawn(group, target, tmp_path)
 
 
-@pytest.mark.parametrize("target", LONG_MACHINES)
+@pytest.mark.parametrize("target", [*LONG_MACHINES, WASM])
 @pytest.mark.parametrize("name", LONG)
 def test_networks(name: str, target: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("foreign"):
         pytest.skip("hours: make foreign")
-    check(name, target, LONG_MACHINES[target], tmp_path)
+    check(name, target, tmp_path)

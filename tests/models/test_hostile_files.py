@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ import fuzzers
 import isolated
 import pytest
 from file_corpus import CORPUS
-from file_mutations import draw
+from file_mutations import _nest, draw
 from file_seeds import Seed, own_seeds
+from onnx import ModelProto
 from wire_mutations import fields, read_varint, varint
 
 import tilewright as tw
 from tilewright.graph.nodes import GraphFunction
+from tilewright.graph.parse import parse_module
 
 COUNT = 500
 
@@ -61,6 +64,31 @@ def test_a_case_is_the_same_each_time() -> None:
         assert draw(number, seeds, len(seeds)) == draw(number, seeds, len(seeds))
     done = Counter(draw(n, seeds, len(seeds)).done[0].split()[0] for n in range(400))
     assert set(done) == {"bytes", "wire", "fields", "structure"}
+
+
+def test_a_large_graph_is_nested_without_copies_of_it() -> None:
+    """A copy a level takes minutes."""
+    proto = ModelProto.FromString(own_seeds()[0].data)
+    proto.graph.doc_string = "n" * (1 << 24)
+    model, begin, depths = proto.SerializeToString(), time.process_time(), set()
+    for number in range(12):
+        data, depth = _nest(random.Random(number), ModelProto.FromString(model), ()), 0
+        if data.count(b"then_branch") < 50:
+            inner = ModelProto.FromString(data).graph
+            while inner.node[0].op_type == "If":
+                inner, depth = inner.node[0].attribute[0].g, depth + 1
+            assert inner == proto.graph
+        depths.add(depth)
+    assert time.process_time() - begin < 10 and len(depths) > 2
+
+
+def test_a_module_that_breaks_a_law_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import file_runs
+
+    broken = parse_module("graph main(x: f32[2]) -> y:\n  y: f32[3] = exp(x)\n")
+    assert "exp gives f32[2], not f32[3]" in file_runs.fault_of(broken)
+    monkeypatch.setattr(file_runs, "read", lambda path, warn: broken)
+    assert file_runs.Files(own_seeds(), len(own_seeds())).run(0)[0] == "defect"
 
 
 def test_models_whose_names_are_no_text_are_changed() -> None:

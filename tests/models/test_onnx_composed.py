@@ -14,6 +14,7 @@ from onnx_runtime import session_of
 import tilewright as tw
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
+from tilewright.report.errors import TilewrightError
 
 Array = np.ndarray[Any, Any]
 
@@ -133,6 +134,16 @@ def test_limits_of_non_max_suppression_from_data() -> None:
         own = {"m": np.array([most]), "o": np.array([overlap], np.float32), "s": np.array([0.2], np.float32)}
         proto = model(node, feeds | own)
         check(proto, feeds | own, [suppressed(*feeds.values(), max(most, 0), overlap, 0.2)])
+
+
+def test_boxes_and_scores_have_the_same_batches() -> None:
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "m"], ["y"])
+    feeds = {"boxes": random_boxes(3, 1, 5, 0)["boxes"], "scores": random_boxes(1, 1, 5, 0)["scores"]}
+    for dynamic in ((), ("boxes", "scores")):
+        proto = model(node, feeds, dynamic, m=np.array([2]))
+        for run in (lambda proto=proto: tw.compile(proto)(**feeds), lambda proto=proto: evaluate(read(proto), feeds)):
+            with pytest.raises(TilewrightError, match="3 batches of boxes and 1 of scores"):
+                run()
 
 
 def test_boxes_without_a_limit_are_none() -> None:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tilewright.artifact.stored import Stored
+from tilewright.artifact.stored import Stored, compiler_version
 from tilewright.core.collection import rare_collections
 from tilewright.core.forced import Forced, forced_in, read_forced
 from tilewright.core.reading import Reading
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
+from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.report import settings
 from tilewright.report.arguments import check_kind
 from tilewright.report.logs import debug, info
@@ -25,13 +26,18 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
 from tilewright.runtime.subnormals import KEEP, check_denormals
 from tilewright.runtime.threads import count_threads
+from tilewright.store import Store
 from tilewright.target import Target
+from tilewright.tune.records import Records
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from tilewright.graph.nodes import GraphFunction, Module
     from tilewright.runtime.inside import Inside
+
+OFF = "off"
+"""Of `tune`: choices that were found before are left out, too."""
 
 
 def compile(
@@ -47,6 +53,7 @@ def compile(
     choices: Mapping[str, Forced] | None = None,
     strict: bool = False,
     seed: int | str = 0,
+    tune: str | float | None = None,
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -70,6 +77,8 @@ def compile(
     them is a `ModelWarning` when the file is read. What comes from the store is not read again, and warns of nothing.
     `seed` is where random draws start that have no seed of their own (from 0 to 2**64 - 1): each call of one program
     gives the same numbers. A text is the name of a further input, u64[], by which each call gives the seed.
+    `tune` is how long to measure other ways to run the kernels first (`"60s"`), as `tilewright.autotune` does. What it
+    found before is taken without asking, unless `tune` is "off".
     Raises UserError for a model that cannot be compiled, listing all reasons.
     """
     start = time.perf_counter()
@@ -79,21 +88,47 @@ def compile(
     threads = count_threads(threads)
     check_denormals(denormals, machine)
     names = frozenset((off,) if isinstance(off, str) else off)
-    switches = Switches(level, names, precision, _read_choices(choices))
-    sizes = dict(dims or {})
+
+    def make(tuned: Tuned) -> Executable:
+        switches = Switches(level, names, precision, _read_choices(choices), tuned)
+        return _made(model, machine, threads, switches, dict(dims or {}), reading, start)
+
+    if tune not in (None, OFF):
+        from tilewright.api.tuning import tune_with
+
+        tune_with(lambda: make(known_choices(machine)), machine, tune or 0)
+    executable = make(UNTUNED if tune == OFF else known_choices(machine))
+    executable.denormals = denormals
+    return executable
+
+
+def _made(
+    model: str | os.PathLike[str] | bytes | ModelProto | Module | GraphFunction,
+    machine: Target,
+    threads: int,
+    switches: Switches,
+    sizes: Mapping[str, int],
+    reading: Reading,
+    start: float,
+) -> Executable:
+    """The executable of a model: of a file, what the store has of it; `start` is when the caller began."""
     if not isinstance(model, str | os.PathLike):
         with rare_collections():  # loading the compiler makes many objects, too
             from tilewright.api.programs import compile_model
 
             executable = compile_model(model, machine, threads, switches, sizes, reading)
-        executable.denormals = denormals
-        _tell_summary(executable)
-        return executable
-    executable = _from_store(Stored.of_file(model, machine, switches, sizes, reading), threads, start)
-    executable.denormals = denormals
+    else:
+        executable = _from_store(Stored.of_file(model, machine, switches, sizes, reading), threads, start)
     if not executable.cached:
         _tell_summary(executable)
     return executable
+
+
+def known_choices(target: Target) -> Tuned:
+    """What tuning found for a target on this machine."""
+    if not settings.TUNED.read():
+        return UNTUNED
+    return Records.of(Store.default(), target, compiler_version()).tuned()
 
 
 def _tell_summary(executable: Executable) -> None:

@@ -76,6 +76,7 @@ class Stored:
             off=" ".join(sorted(self.switches.off)),
             precision=self.switches.precision,
             choices=self.switches.choices,
+            tuned=self.switches.tuned.stamp,
             extensions=extensions.stamp(),
             strict=self.reading.strict,
             seed=self.reading.seed,

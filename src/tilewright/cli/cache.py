@@ -16,6 +16,7 @@ from tilewright.report.printable import printable
 from tilewright.report.progress import progress
 from tilewright.runtime.bundle import Bundle
 from tilewright.store import Damaged, Entry, Json, Store
+from tilewright.tune.records import HEAD
 
 
 class Action(StrEnum):
@@ -95,6 +96,9 @@ def _clear(store: Store, as_json: bool) -> int:
 def _describe(store: Store, entry: Entry) -> str:
     """What an entry is for, as it says itself."""
     content = store.peek(entry.key)
+    if content is not None and content[: len(HEAD)] == HEAD:
+        kernels = bytes(content).count(b"\n") - 1
+        return f"tuning of {counted(kernels, 'kernel')}"
     try:
         bundle = Bundle(content if content is not None else b"")
         return f"{bundle.about.get('model', 'a program')} for {', '.join(t.name for t in bundle.targets)}"

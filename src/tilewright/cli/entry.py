@@ -28,6 +28,7 @@ SUMMARIES = {
     "profile": "Show where the time of a call goes, kernel by kernel.",
     "show": "Print a model as it is after any stage of compilation.",
     "why": "Tell why a kernel is as it is, and what else was priced.",
+    "tune": "Measure other ways to run a model's kernels; keep the faster.",
     "cache": "List, verify or clear what the store keeps.",
     "doctor": "Print what is known of this machine and installation.",
 }
@@ -43,6 +44,7 @@ Examples:
   tilewright profile model.onnx --trace timeline.json
   tilewright show model.onnx --stages
   tilewright why model.onnx conv1
+  tilewright tune model.onnx --budget 60s
   tilewright doctor
 """
 

@@ -19,15 +19,15 @@ from tilewright.store.files import find_obstacle, replace_file
 Array = np.ndarray[Any, Any]
 
 
-def place_for(path: str, option: str, model: str, inputs: Sequence[str] = (), ending: str = "") -> Path:
-    """The place that an option gives for what is made of a model and of the inputs that `--input` gives, if a file can
-    be written there; asked before the work whose result it shall hold. Arrays go to a file of the `ending` that
-    numpy.load looks for."""
+def place_for(path: str, option: str, model: str = "", inputs: Sequence[str] = (), ending: str = "") -> Path:
+    """The place that an option gives for what is made of a model, if of one, and of the inputs that `--input` gives, if
+    a file can be written there; asked before the work whose result it shall hold. Arrays go to a file of the `ending`
+    that numpy.load looks for."""
     place = Path(path)
-    sources = (model, *files_given(inputs))
+    sources = (model, *files_given(inputs)) if model else ()
     why = f"numpy.load tells such a file by its name, which ends in {ending}"
     obstacle = find_obstacle(place, sources) if not ending or place.suffix == ending else why
-    if obstacle is None and os.path.lexists(place) and not is_compiled(model):
+    if obstacle is None and model and os.path.lexists(place) and not is_compiled(model):
         obstacle = find_obstacle(place, files_with_weights(model))
     if obstacle is not None:
         fix = f"write {option} out{ending}" if ending else "give a fresh name in a directory of yours"

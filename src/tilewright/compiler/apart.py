@@ -19,6 +19,7 @@ from tilewright.core.collection import rare_collections
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 from tilewright.core.switches import ALL_ON, Switches
+from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
@@ -52,7 +53,7 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
         return lower(module, target, switches)
 
     def encode(group: Group) -> bytes:
-        return dumps((tuple(group), target))
+        return dumps((tuple(group), target, switches.tuned))
 
     def decode(answer: bytes) -> Finished:
         made, code = loads(answer)
@@ -76,7 +77,7 @@ def _produce(
     """The pipeline with all that is done for a kernel alone done by workers."""
 
     def here(group: Group) -> Finished:
-        made, text = make_group(group, target)
+        made, text = make_group(group, target, switches.tuned)
         return made, assembling.submit(assemble, text, target).result
 
     choices = Choices()
@@ -86,23 +87,23 @@ def _produce(
     groups = grouped(kernels_of(program))
     largest = sorted(groups, key=lambda g: -sum(len(f.body.inside()) for f in g))  # no process begins a long one last
     found = dict(zip(map(id, largest), workers.run(largest, here), strict=True))
-    made, codes = zip(*[found[id(group)] for group in groups], strict=True)
-    kernels = {f.name: k for g, m in zip(groups, made, strict=True) for f, k in zip(g, m.kernels, strict=True)}
+    finished = [(group, *found[id(group)]) for group in groups]  # none where all results are inputs and constants
+    kernels = {f.name: k for group, made, _ in finished for f, k in zip(group, made.kernels, strict=True)}
     debug("%d kernels were compiled in %d groups", len(kernels), len(groups))
     program = compile_rest(program, passes[first:], kernels)
     main = program.main
     assert isinstance(main, Function)
-    generated = join((main,), [unit for group in made for unit in group.units], target)
-    code = (assemble(module_of(generated.units[:1], target), target), *(code() for code in codes))
+    generated = join((main,), [unit for _, made, _ in finished for unit in made.units], target)
+    code = (assemble(module_of(generated.units[:1], target), target), *(code() for _, _, code in finished))
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled
 
 
-def make_group(functions: Group, target: Target) -> tuple[MadeGroup, str]:
+def make_group(functions: Group, target: Target, tuned: Tuned = UNTUNED) -> tuple[MadeGroup, str]:
     """All that the pipeline does to kernels alone, and their LLVM IR."""
-    passes = pipeline(target)
+    passes = pipeline(target, switches=Switches(tuned=tuned))
     made = [compile_alone(function, passes) for function in functions]
     units = [generate_unit(kernel.functions, target) for kernel in made]
     seen = tuple([_from_outside(kernel) for kernel in made])
@@ -119,6 +120,6 @@ def _from_outside(kernel: Kernel) -> Kernel:
 @rare_collections()
 def work(task: bytes) -> bytes:
     """What a worker does: a group of kernels and the target become the group as it is made, and its object file."""
-    functions, target = loads(task)
-    made, text = make_group(functions, target)
+    functions, target, tuned = loads(task)
+    made, text = make_group(functions, target, tuned)
     return dumps((made, assemble(text, target)))

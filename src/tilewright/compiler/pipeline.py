@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
+from tilewright.analysis.structure import key_of
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
 from tilewright.compiler.kernels import Kernel, KernelPass, Kernels, on_functions, on_kernels
@@ -20,6 +21,7 @@ from tilewright.compiler.legalise import GRAPH, LOOPS, legalise
 from tilewright.core.forced import Forced, forced_in
 from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
+from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.transport import dumps, loads
@@ -51,17 +53,22 @@ from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.wrap import wrap
 from tilewright.lower.memory.bufferize import bufferize, lift_temporaries
 from tilewright.plan.choose import schedule
-from tilewright.plan.decision import Choices
+from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
 from tilewright.report.errors import UserError
+from tilewright.report.logs import debug
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType
 
 PLANNED, SCHEDULED = 1, 2
 """The levels from which on operators share kernels, and kernels are scheduled."""
+
+UNSCHEDULED: Pass[Module] = Pass("schedule", lambda module: module, GRAPH)
+"""What stands for the pass where it is switched off: later passes know it by its name."""
 
 
 def pipeline(target: Target, choices: Choices | None = None, switches: Switches = ALL_ON) -> list[Pass[Module]]:
@@ -97,7 +104,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("own-results", own_results, GRAPH),
         Pass("plan", lambda module: plan_kernels(module, target, chosen, fuses), GRAPH),
         Pass("own-states", own_states, GRAPH),
-        schedule_pass(target, chosen, forced) if schedules else Pass("schedule", lambda module: module, GRAPH),
+        schedule_pass(target, chosen, forced, switches.tuned) if schedules else UNSCHEDULED,
         KernelPass("hoist", hoist, GRAPH, 2, alone=without_head, rest=compute_heads),
         on_functions("share-out", lambda function: share_out(function, target), GRAPH, since=2),
         on_functions("overwrite", overwrite, GRAPH, since=1),
@@ -129,13 +136,13 @@ def plan_kernels(
     return made
 
 
-def schedule_pass(target: Target, chosen: Choices, forced: Mapping[str, Forced]) -> KernelPass:
+def schedule_pass(target: Target, chosen: Choices, forced: Mapping[str, Forced], tuned: Tuned = UNTUNED) -> KernelPass:
     """Schedules every kernel, as `forced` says where it names one; what was decided for each goes into `chosen`.
     UserError where `forced` names no kernel."""
 
     def alone(kernel: Kernel) -> Kernel:
         (function,) = kernel.functions
-        made, decision = schedule(own_symbols(function), target, forced.get(function.name))
+        made, decision = schedule_kernel(own_symbols(function), target, forced.get(function.name), tuned)
         return replace(kernel, functions=(made.func,), decision=decision)
 
     def rest(module: Module, kernels: Kernels) -> Module:
@@ -146,6 +153,21 @@ def schedule_pass(target: Target, chosen: Choices, forced: Mapping[str, Forced])
         return module
 
     return on_kernels("schedule", alone, GRAPH, rest=rest)
+
+
+def schedule_kernel(
+    function: Function, target: Target, asked: Forced | None, tuned: Tuned = UNTUNED
+) -> tuple[Schedule, Decision]:
+    """The schedule of a kernel: the choice that is asked for, else the one that measuring found for it, else the
+    cheapest. One that was found and is refused, since the compiler is another one, say, counts for nothing."""
+    found = tuned.choices.get(key_of(function)) if tuned and asked is None else None
+    if found is not None:
+        try:
+            made, decision = schedule(function, target, found)
+            return made, replace(decision, forced=False, tuned=True)
+        except UserError as error:
+            debug("a tuned choice of %s is refused: %s", function.name, error.why or error.what)
+    return schedule(function, target, asked)
 
 
 def _unknown_kernel(name: str, kernels: list[str]) -> UserError:

@@ -123,14 +123,17 @@ class Companion:
         self._owner = 0
         self._said: IO[bytes] | None = None
 
-    def ask(self, task: bytes) -> bytes | None:
-        """What the function makes of a task; None where it raised. Raises Ended where the process died, and OSError
-        where none can be started."""
+    def ask(self, task: bytes, patience: float | None = None) -> bytes | None:
+        """What the function makes of a task; None where it raised. Raises Ended where the process died or did not
+        answer within `patience` seconds, and OSError where none can be started."""
         with self._lock:
             process = self._running()
             assert process.stdin is not None
             assert process.stdout is not None
             answered = False
+            limit = None if patience is None else threading.Timer(patience, process.kill)
+            if limit is not None:
+                limit.start()
             try:
                 _send(process.stdin, task)
                 answer = _receive(process.stdout)
@@ -139,6 +142,8 @@ class Companion:
             except (BrokenPipeError, EOFError):
                 raise Ended(self._last_words(process)) from None
             finally:
+                if limit is not None:
+                    limit.cancel()
                 if not answered:  # an answer that comes late would be taken for the next task's
                     self.end()
 

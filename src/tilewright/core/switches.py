@@ -5,6 +5,7 @@ Switches()                                   everything, products in the types t
 Switches(level=1)                            what runs from level 1 on, and what cannot be left out
 Switches(off=frozenset({"winograd"}))        everything but that
 Switches(precision="bf16")                   everything, factors of products in bf16 where that is faster
+Switches(tuned=…)                            everything, kernels as measuring found them to run best
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.report.errors import UserError
 
 HIGHEST = 3
@@ -40,13 +42,14 @@ S = TypeVar("S", bound=Switchable)
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """An optimisation level from 0 to HIGHEST, the names of passes that are switched off, a precision, and the choices
-    that kernels are to have, as `core.forced.read_forced` writes them."""
+    """An optimisation level from 0 to HIGHEST, the names of passes that are switched off, a precision, the choices
+    that kernels are to have, as `core.forced.read_forced` writes them, and those that measuring found."""
 
     level: int = HIGHEST
     off: frozenset[str] = frozenset()
     precision: str = PLAIN
     choices: str = ""
+    tuned: Tuned = UNTUNED
 
     def wants(self, name: str, since: int) -> bool:
         """Whether a pass of this name runs that belongs to the levels from `since` on."""

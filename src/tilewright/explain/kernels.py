@@ -38,7 +38,7 @@ def explain_kernel(program: ProgramFacts, place: Place, sizes: Mapping[str, int]
         layouts=layouts(program, place),
         scheduled_by=UNSCHEDULED if decision is None else decision.template,
         ways=ways,
-        chosen=verdict(ways, decision.forced) if decision is not None and ways else "",
+        chosen=verdict(ways, decision) if decision is not None and ways else "",
         refusals=() if decision is None else tuple(map(str, decision.refusals)),
         schedule=str(schedule.trace),
         assumed=guessed,

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from tilewright.analysis.sizes import Sizes, sizes_of_call
 from tilewright.compiler.legalise import GRAPH
-from tilewright.compiler.pipeline import PLANNED, SCHEDULED, own_symbols, pipeline, plan_kernels
+from tilewright.compiler.pipeline import PLANNED, SCHEDULED, own_symbols, pipeline, plan_kernels, schedule_kernel
 from tilewright.core.forced import forced_in
 from tilewright.core.passes import Record, run_passes
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
@@ -19,7 +19,6 @@ from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Constant
 from tilewright.graph.text import describe
 from tilewright.loops.nodes import Function
-from tilewright.plan.choose import schedule
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.explain import callees_of
@@ -130,8 +129,9 @@ class ProgramFacts:
             assert isinstance(kernel, Function)
             defined = own_symbols(kernel)
             if self.origin.switches.wants("schedule", SCHEDULED):
-                forced = forced_in(self.origin.switches.choices).get(name)
-                self._scheduled[name] = (defined, *schedule(defined, self.origin.target, forced))
+                switches, target = self.origin.switches, self.origin.target
+                asked = forced_in(switches.choices).get(name)
+                self._scheduled[name] = (defined, *schedule_kernel(defined, target, asked, switches.tuned))
             else:
                 self._scheduled[name] = defined, Schedule(defined), None
         return self._scheduled[name]

@@ -43,10 +43,12 @@ def ways_of(decision: Decision) -> tuple[Way, ...]:
     )
 
 
-def verdict(ways: Sequence[Way], forced: bool) -> str:
+def verdict(ways: Sequence[Way], decision: Decision) -> str:
     """What was chosen, and by which factor the next cheapest is slower."""
     taken = next(way for way in ways if way.taken)
-    if forced:
+    if decision.tuned:
+        return f"{taken.template} was found by tuning{_beside(ways, 'the cheapest of the others')}"
+    if decision.forced:
         return f"{taken.template} was asked for{_beside(ways, 'the cheapest of the others')}"
     if ways[0] is not taken:
         return f"{taken.template} is the cheapest whose steps can be proved{_beside(ways, 'the cheapest of all')}"

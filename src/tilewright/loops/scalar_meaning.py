@@ -200,9 +200,38 @@ class _Conversions:
         if to.is_int and not source.is_float:
             wrap = _Scalar.wrapping(to)
             return lambda a: wrap(int(a))
+        if to.is_int and source.code is None:
+            return _saturating(to)
         if to.is_int:
             return lambda a: meaning.convert(np.asarray(a, source.numpy), to).item()
-        return lambda a: meaning.convert(np.asarray(a, source.numpy), to)[()]
+        return _to_float(source, to)
+
+
+def _saturating(to: DType) -> Function:
+    """A float as an integer: towards zero, one beyond the range as its end, NaN as 0."""
+    low, high = int(to.min), int(to.max)
+    least, most = float(low), float(high)  # of 64 bits, `most` is one beyond the range
+
+    def cast(a: Any) -> int:
+        value = float(a)
+        if least < value < most:
+            return int(value)
+        return 0 if value != value else low if value <= least else high
+
+    return cast
+
+
+def _to_float(source: DType, to: DType) -> Function:
+    """A number as a float. What a scalar of NumPy is made of is rounded once, where f64 holds it exactly."""
+    kind, given = to.numpy.type, (source.numpy.type,) if source.is_float else (int, bool)
+
+    def convert(a: Any) -> Any:
+        return meaning.convert(np.asarray(a, source.numpy), to)[()]
+
+    once = to.bits == 64 or source.bits <= 32 <= to.bits or (source.is_float and (source.bits <= 32 or to.bits == 32))
+    if source.code is None and once:
+        return lambda a: kind(a) if type(a) in given else convert(a)
+    return convert
 
 
 SCALAR = _Scalar()

@@ -61,13 +61,14 @@ class Alternative:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The template that scheduled a kernel, the refusals of choices that were cheaper, in that order, and the cheapest
-    of all that were priced. `forced` says that the choice was asked for, not found."""
+    of all that were priced. `forced` says that the choice was asked for, `tuned` that measuring found it."""
 
     template: str
     refusals: tuple[Refusal, ...] = ()
     alternatives: tuple[Alternative, ...] = field(default=(), compare=False)
     taken: Alternative | None = field(default=None, compare=False)
     forced: bool = False
+    tuned: bool = False
 
 
 @dataclass(slots=True)

@@ -240,6 +240,14 @@ STRASSEN = Setting(
     _parse_switch,
 )
 
+TUNED = Setting(
+    "TILEWRIGHT_TUNED",
+    "lets compilations take the choices of kernels that `tilewright tune` found to be faster on this machine",
+    "1 or 0",
+    True,
+    _parse_switch,
+)
+
 SETTINGS: tuple[
     Setting[Show]
     | Setting[StorePlace]
@@ -261,6 +269,7 @@ SETTINGS: tuple[
     COMPILE_PROCESSES,
     WINOGRAD,
     STRASSEN,
+    TUNED,
     CHECK,
 )
 

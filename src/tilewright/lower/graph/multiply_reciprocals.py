@@ -5,7 +5,8 @@
 
 A division keeps a core's divider busy for the time of about ten multiply-adds. The reciprocal is rounded once and the
 product once more, so a result is off by less than 1.5 units in the last place instead of 0.5. For powers of two it is
-exact.
+exact. One number alone is divided: that takes no time, and the number may be a scale, by which all elements of a tensor
+are quantized: a unit in its last place then changes some of them by a whole step.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def multiply_reciprocals(module: Module) -> Module:
 
 
 def divide_by_number(node: Node, graph: Graph) -> Value | None:
-    """x / c  =>  x * (1 / c)        of finite c whose reciprocal is a normal number"""
+    """x / c  =>  x * (1 / c)        of finite c whose reciprocal is a normal number, and more than one element"""
     x, divisor = node.inputs
     c = graph.uniform(divisor)
-    if c is None or c.dtype not in WIDE or not math.isfinite(c.value) or c.value == 0:
+    if not node.outputs[0].type.rank or c is None or c.dtype not in WIDE or not math.isfinite(c.value) or c.value == 0:
         return None
     with np.errstate(over="ignore"):
         reciprocal = float(np.reciprocal(np.array(c.value, c.dtype.numpy)))

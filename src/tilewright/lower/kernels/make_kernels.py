@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.core.node import Node as CoreNode
-from tilewright.core.walk import nodes_in
+from tilewright.analysis.structure import Form, form_of
 from tilewright.expr.nodes import Const, Var
 from tilewright.graph.edit import in_order, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
@@ -21,7 +20,7 @@ from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Alloc, Block, Buffer, Function
+from tilewright.loops.nodes import Alloc, Buffer, Function
 from tilewright.loops.symbols import free_symbols
 from tilewright.lower.kernels.define import define
 from tilewright.plan.fusion.dataflow import Reference
@@ -116,9 +115,6 @@ def _outline(function: Function) -> Form:
     return (*shapes, *(b.dtype for b in function.params), *kinds)
 
 
-Form = tuple[object, ...]
-
-
 def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
     """What a kernel shares with those that are the same up to names: for each value its type, for those read from
     memory whether they are constants, and finite, for each node its operator, its attributes and which values it takes
@@ -131,37 +127,6 @@ def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
         made = tuple([(numbers.setdefault(v, len(numbers)), v.type) for v in node.outputs])
         rows.append((node.op, node.attrs, node.binds, taken, made))
     return (*rows, *(numbers[v] for v in kernel.outputs))
-
-
-def form_of(function: Function) -> Form:
-    """What a function shares with those that are the same up to the names of buffers and blocks: its nodes, each behind
-    those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of either sign
-    apart."""
-    numbers: dict[object, object] = {}
-    rows: list[object] = []
-    stack: list[CoreNode] = [function.replace(name="", source=())]
-    held: dict[CoreNode, list[CoreNode]] = {}
-    while stack:
-        node = stack[-1]
-        if node in numbers:
-            stack.pop()
-            continue
-        if node not in held:
-            held[node] = nodes_in(node.field_values())
-            stack += [part for part in reversed(held[node]) if part not in numbers]
-            continue
-        stack.pop()
-        fields = node.field_values()[1:] if isinstance(node, Buffer | Block) else node.field_values()
-        numbers[node] = ("node", len(rows))
-        rows.append(node if isinstance(node, Const) else (type(node), _numbered(fields, numbers)))
-    return tuple(rows)
-
-
-def _numbered(values: tuple[object, ...], numbers: dict[object, object]) -> tuple[object, ...]:
-    """The fields with numbers in the places of nodes."""
-    return tuple(
-        [_numbered(v, numbers) if type(v) is tuple else numbers[v] if isinstance(v, CoreNode) else v for v in values]
-    )
 
 
 def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) -> dict[Value, bool]:

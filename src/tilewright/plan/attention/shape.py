@@ -102,11 +102,11 @@ def recognise(facts: Facts) -> Attention | None:
 
 def _inline_maps(s: Schedule, dots: Sequence[str]) -> None:
     """What only moves elements, or is one number, is computed where it is read; so are maps that one other map reads.
-    What products read stays as it is."""
+    What one of the products reads stays as it is."""
     for name in [b.name for b in blocks(s.func.body)]:
         block = find_block(s.func, name)
         readers = s.get_consumers(name)
-        if not _is_local_map(s, block) or set(dots) & set(readers):
+        if not _is_local_map(s, block) or len(set(dots) & set(readers)) == 1:
             continue
         one = len(readers) == 1 and not find_block(s.func, readers[0]).reduce
         if one or isinstance(only_store(s, name), Load | Const):

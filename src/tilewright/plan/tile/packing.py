@@ -27,9 +27,10 @@ def lay_out(s: Schedule, name: str, layout: Layout, pad: float | None = None) ->
 
 
 def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "") -> str:
-    """The buffer of an operand that can be laid out otherwise: where it is computed in the function, that itself, else
-    a copy, of this type where one is given."""
-    if operand.buffer in allocations(s.func.body):
+    """The buffer of an operand that can be laid out otherwise: where it is computed in the function, and nothing else
+    reads it, that itself, else a copy, of this type where one is given."""
+    readers = {reader for block in writers_of(s.func, operand.buffer) for reader in s.get_consumers(block.name)}
+    if operand.buffer in allocations(s.func.body) and readers == {found.block.name}:
         return operand.buffer.name
     name: str = s.cache_read(found.block.name, operand.buffer.name)
     if dtype and operand.buffer.dtype is not DTYPES[dtype]:

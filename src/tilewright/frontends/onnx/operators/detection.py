@@ -37,6 +37,7 @@ def non_max_suppression(
     """
     if boxes.rank != 3 or scores.rank != 3:
         raise b.error("NonMaxSuppression takes boxes [batch, box, 4] and scores [batch, class, box]")
+    b.require_equal(boxes.shape[0], scores.shape[0], "there are {0} batches of boxes and {1} of scores")
     b.require_equal(boxes.shape[1], scores.shape[2], "there are {0} boxes and scores of {1}")
     if most is None:
         return b.full((0, 3), 0, dtypes.i64)

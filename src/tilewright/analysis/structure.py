@@ -1,0 +1,78 @@
+"""What a kernel is but for names.
+
+form_of(function)     equal for functions that differ in the names of buffers and blocks alone
+key_of(function)      a text that is the same in every process, for functions that differ in names alone
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from enum import Enum
+
+from tilewright.core.node import Node
+from tilewright.core.walk import nodes_in
+from tilewright.expr.dtypes import DType
+from tilewright.expr.intrinsics import Intrinsic
+from tilewright.expr.nodes import Const, Var
+from tilewright.loops.nodes import Block, Buffer, Function
+from tilewright.target.instructions import Instruction
+
+Form = tuple[object, ...]
+
+
+def form_of(function: Function) -> Form:
+    """What a function shares with those that are the same up to the names of buffers and blocks: its nodes, each behind
+    those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of either sign
+    apart."""
+    numbers: dict[object, object] = {}
+    rows: list[object] = []
+    stack: list[Node] = [function.replace(name="", source=())]
+    held: dict[Node, list[Node]] = {}
+    while stack:
+        node = stack[-1]
+        if node in numbers:
+            stack.pop()
+            continue
+        if node not in held:
+            held[node] = nodes_in(node.field_values())
+            stack += [part for part in reversed(held[node]) if part not in numbers]
+            continue
+        stack.pop()
+        fields = node.field_values()[1:] if isinstance(node, Buffer | Block | Var) else node.field_values()
+        numbers[node] = ("node", len(rows))
+        rows.append(node if isinstance(node, Const) else (type(node), _numbered(fields, numbers)))
+    return tuple(rows)
+
+
+def _numbered(values: tuple[object, ...], numbers: dict[object, object]) -> tuple[object, ...]:
+    """The fields with numbers in the places of nodes."""
+    return tuple(
+        [_numbered(v, numbers) if type(v) is tuple else numbers[v] if isinstance(v, Node) else v for v in values]
+    )
+
+
+def key_of(function: Function) -> str:
+    """The SHA-256, in hexadecimal digits, of a function's form: sizes, types and arithmetic count, names do not."""
+    return hashlib.sha256("\n".join(_words(form_of(function))).encode()).hexdigest()
+
+
+def _words(value: object) -> Iterator[str]:
+    """A value as words that say no place in memory; each tuple with its length, so that no two forms run together."""
+    match value:
+        case tuple():
+            yield f"({len(value)}"
+            for part in value:
+                yield from _words(part)
+        case Const():
+            yield f"{value.type.name} {value.value!r}"
+        case DType() | Instruction() | Intrinsic():
+            yield value.name
+        case Enum():
+            yield f"{type(value).__name__}.{value.name}"
+        case type():
+            yield value.__qualname__
+        case None | bool() | int() | float() | str():
+            yield repr(value)
+        case _:
+            raise TypeError(f"a kernel holds a {type(value).__name__}, which has no text of its own")

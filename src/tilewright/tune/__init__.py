@@ -1,0 +1,1 @@
+"""Schedules found by measuring: candidates are the choices of the templates, made and run in other processes."""

@@ -1,0 +1,137 @@
+"""Trials of candidates, from this process: those that are made here and elsewhere, and the one process that runs them.
+
+    with Makers(task, target) as makers, Trials(sizes, flush) as trials:
+        programs = makers.make([None, asked, …])        # bytes, or why not; None is the default
+        trials.load(0, programs[0])
+        trials.load(1, programs[1])                     # Loaded, or Failed: a crash, a hang, a wrong result
+        trials.time([0, 1], rounds=5)
+
+Nothing is made while something is timed. A candidate that ends the process, or keeps it for longer than `PATIENCE`,
+costs that candidate alone: the others are loaded again, in another process.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+
+from tilewright.core.forced import Forced
+from tilewright.core.processes import Companion, Ended, Workers
+from tilewright.loops.transport import dumps, loads
+from tilewright.report import settings
+from tilewright.report.errors import UserError
+from tilewright.target import Target
+from tilewright.tune.task import Task
+from tilewright.tune.trial import Begin, Forget, Load, Loaded, Time
+
+PATIENCE = 10.0
+"""Seconds that a message may take beyond what calls of the default program take."""
+
+
+class Failed(Exception):
+    """A candidate that cannot be measured; the text says why."""
+
+
+class Makers:
+    """Processes that make programs of a task, this one among them."""
+
+    def __init__(self, target: Target, processes: int) -> None:
+        alone = {settings.COMPILE_PROCESSES.name: "1"}
+        self._target = target
+        self._workers: Workers[tuple[Task, Forced | None], bytes | str] = Workers(
+            "tilewright.tune.measure:work", processes - 1, self._encode, pickle.loads, settings=alone
+        )
+
+    def __enter__(self) -> Makers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._workers.__exit__(kind, error, trace)
+
+    def _encode(self, job: tuple[Task, Forced | None]) -> bytes:
+        return dumps((*job, self._target))
+
+    def make(self, task: Task, asked: Sequence[Forced | None]) -> list[bytes | str]:
+        """The program of each choice, as an executable pickles; why there is none, where a step is refused."""
+        return self._workers.run([(task, one) for one in asked], lambda job: make(*job, self._target))
+
+
+def make(task: Task, asked: Forced | None, target: Target) -> bytes | str:
+    """The program of a choice, or why there is none."""
+    try:
+        return pickle.dumps(task.program(target, asked))
+    except UserError as error:
+        return error.why or error.what
+
+
+def work(job: bytes) -> bytes:
+    """What another process makes of a task, a choice and a target."""
+    return pickle.dumps(make(*loads(job)))
+
+
+class Trials:
+    """Programs that run in a process of their own. `sizes` are those of symbols by name; `flush` bytes are pushed
+    through the caches before each call."""
+
+    def __init__(self, sizes: Mapping[str, int], flush: int) -> None:
+        self._begin = Begin(dict(sizes), flush)
+        self._process = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"})
+        self._loaded: dict[int, bytes] = {}
+        self._fresh = True
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.end()
+
+    def load(self, number: int, program: bytes) -> Loaded:
+        """Runs a program once. Failed where it crashes, takes too long, or gives other results than the first one."""
+        self._start()
+        try:
+            answer = self._ask(Load(number, program))
+        except Ended as error:
+            self._fresh = True
+            raise Failed(f"it ended the process it ran in: {error}") from None
+        if not isinstance(answer, Loaded):
+            raise Failed("it cannot be called")
+        if answer.wrong:
+            raise Failed(answer.wrong)
+        self._loaded[number] = program
+        return answer
+
+    def time(self, numbers: Sequence[int], rounds: int, seed: int = 0) -> list[list[float]]:
+        """The seconds of `rounds` calls of each program, in turns. Failed where one of them ends the process."""
+        self._start()
+        try:
+            answer = self._ask(Time(tuple(numbers), rounds, seed))
+        except Ended as error:
+            self._fresh = True
+            raise Failed(f"one of {len(numbers)} ended the process they ran in: {error}") from None
+        if not isinstance(answer, list):
+            raise Failed("one of them cannot be called again")
+        return answer
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Programs that are not needed any more."""
+        gone = tuple(n for n in numbers if self._loaded.pop(n, None) is not None)
+        if gone and not self._fresh:
+            self._ask(Forget(gone))
+
+    def _start(self) -> None:
+        """Begins a process where there is none, with all that was loaded."""
+        if not self._fresh:
+            return
+        self._fresh = False
+        self._ask(self._begin)
+        for number, program in self._loaded.items():
+            self._ask(Load(number, program))
+
+    def _ask(self, message: object) -> object:
+        answer = self._process.ask(pickle.dumps(message), PATIENCE)
+        return None if answer is None else pickle.loads(answer)

@@ -1,0 +1,131 @@
+"""A kernel to be tuned, as a program of its own.
+
+    task_of(planned, kernel)      what of a planned module a kernel needs, and nothing of its weights
+    task.program(asked)           the executable that runs the kernel alone, by a choice or by default
+
+A task goes to other processes as bytes (`loops.transport`). Parameters in constant memory are constants of the program,
+so that what a schedule packs is packed before a call, as in the network. Weights are random numbers: how long a kernel
+takes does not depend on them. Whole numbers may be indices, and stay what they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.analysis.sizes import Sizes
+from tilewright.analysis.structure import key_of
+from tilewright.compiler.compiled import finish, interface_of, link
+from tilewright.compiler.pipeline import own_symbols, pipeline, schedule_kernel
+from tilewright.core.forced import Forced
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Expr
+from tilewright.expr.variables import variables_of
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.op import REGISTRY
+from tilewright.graph.symbolic import Call, Constant
+from tilewright.loops.nodes import Buffer, Function
+from tilewright.runtime.executable import Executable
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+from tilewright.types.tensor import TensorType
+
+Array = np.ndarray[Any, Any]
+
+LIMIT = 1 << 28
+"""Bytes of one array: a task with a larger one is not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A kernel as its plan defines it, the places that call it, what its symbols are while it is measured, by their
+    names, and the whole numbers among its constants, by the numbers of the parameters."""
+
+    function: Function
+    calls: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[int, Array] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The key that its records have."""
+        return key_of(self.function)
+
+    def program(self, target: Target, asked: Forced | None = None) -> Executable:
+        """The executable that runs the kernel alone. UserError where a choice that is asked for is refused."""
+        passes = pipeline(target)
+        at = [step.name for step in passes].index("schedule")
+        made, _ = schedule_kernel(own_symbols(self.function), target, asked)
+        module = _module_of(made.func, self._constants(made.func))
+        return link(finish(module, interface_of(module.graph), passes[at + 1 :], target), target, 0.0, threads=1)
+
+    def _constants(self, function: Function) -> dict[str, Array]:
+        """The content of parameters in constant memory, by their names: numbers between 0.5 and 1, so that no sum comes
+        near zero."""
+        rng, found = np.random.default_rng(0), dict[str, Array]()
+        for n, buffer in enumerate(_inputs(function)):
+            if buffer.scope is Scope.CONSTANT:
+                shape = [_number(extent, {}) for extent in buffer.shape]
+                known = self.numbers.get(n)
+                found[buffer.name] = rng.uniform(0.5, 1, shape).astype(buffer.dtype.numpy) if known is None else known
+        return found
+
+
+def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Task | None:
+    """The task of a kernel of a planned module; None where nothing can call it alone: a size is no dimension of an
+    input, or an array would be too large. `sizes` are those of symbols by name, in place of what is assumed."""
+    places = [node for graph in _graphs(planned) for node in graph.nodes if _calls(node, function)]
+    dims = {e for b in _inputs(function) if b.scope is not Scope.CONSTANT for e in b.shape}
+    if not places or not set(function.symbols) <= dims or function.outputs == 0:
+        return None
+    assumed = Sizes({s: sizes[s.name] for s in function.symbols if s.name in sizes})
+    known = {s.name: assumed.of(s) for s in function.symbols}
+    if any(_bytes(b, known) > LIMIT for b in function.params):
+        return None
+    made = {value: node for graph in _graphs(planned) for node in graph.nodes for value in node.outputs}
+    numbers: dict[int, Array] = {}
+    for n, (buffer, value) in enumerate(zip(_inputs(function), places[0].inputs, strict=True)):
+        if buffer.scope is Scope.CONSTANT and not buffer.dtype.is_float:
+            attrs = made[value].attrs
+            assert isinstance(attrs, Constant)
+            numbers[n] = planned.constants[attrs.name]
+    return Task(function, len(places), known, numbers)
+
+
+def _graphs(module: Module) -> Iterator[GraphFunction]:
+    return (f for f in module.functions.values() if isinstance(f, GraphFunction))
+
+
+def _calls(node: Node, function: Function) -> bool:
+    return isinstance(node.attrs, Call) and node.attrs.callee == function.name
+
+
+def _inputs(function: Function) -> tuple[Buffer, ...]:
+    return function.params[: function.inputs]
+
+
+def _bytes(buffer: Buffer, sizes: Mapping[str, int]) -> float:
+    extents = [_number(e, sizes) for e in buffer.shape]
+    return math.prod(extents) * buffer.dtype.bytes
+
+
+def _number(extent: Expr, sizes: Mapping[str, int]) -> int:
+    return int(evaluate(extent, {s: sizes[s.name] for s in variables_of(extent)}))
+
+
+def _module_of(function: Function, constants: Mapping[str, Array]) -> Module:
+    """A module whose entry calls a kernel once."""
+    inputs = _inputs(function)
+    values = {b: Value(b.name, TensorType(b.dtype, b.shape)) for b in function.params}
+    fixed = [b for b in inputs if b.scope is Scope.CONSTANT]
+    nodes = [Node(REGISTRY["constant"], (), Constant(b.name, values[b].type), (values[b],)) for b in fixed]
+    outputs = tuple([values[b] for b in function.params[len(inputs) :]])
+    attrs = Call(function.name, function.symbols, tuple([v.type for v in outputs]))
+    call = Node(REGISTRY["call"], tuple([values[b] for b in inputs]), attrs, outputs)
+    given = tuple([values[b] for b in inputs if b.scope is not Scope.CONSTANT])
+    entry = GraphFunction("main", function.symbols, given, (*nodes, call), outputs, tuple([v.name for v in outputs]))
+    return Module({"main": entry, function.name: function}, dict(constants), "main")

@@ -1,0 +1,303 @@
+"""Tuning: what is found is kept and taken, what crashes, hangs or is wrong costs itself alone, and nothing slower is
+kept."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from cli_models import invoke, save_affine, save_product
+from tilewright.artifact.stored import compiler_version
+from tilewright.compiler.pipeline import as_planned, plan_kernels
+from tilewright.loops.nodes import Function
+from tilewright.plan.decision import Choices
+from tilewright.report.errors import UserError
+from tilewright.runtime.machine import measured
+from tilewright.store import Store
+from tilewright.target import Target
+from tilewright.tune import measure, search, trial
+from tilewright.tune.measure import Failed, Makers, Trials
+from tilewright.tune.network import Tuning, read_budget
+from tilewright.tune.records import Record, Records, read_text
+from tilewright.tune.residual import fit
+from tilewright.tune.search import BATCH, Search
+from tilewright.tune.task import Task, task_of
+
+WIDTH = 96
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("TILEWRIGHT_TUNED", "1")
+    return Store.default()
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return Target.parse("x86-64-v3") if "avx2" in measured(Target.parse("native")).features else Target.parse("native")
+
+
+def task_in(model: Path, target: Target) -> Task:
+    """The task of the only kernel of a model."""
+    origin = tw.compile(model, target=target).origin
+    assert origin is not None
+    planned = plan_kernels(as_planned(origin), target, Choices())
+    (kernel,) = [f for f in planned.functions.values() if isinstance(f, Function)]
+    task = task_of(planned, kernel, {})
+    assert task is not None
+    return task
+
+
+@pytest.fixture
+def task(tmp_path: Path, target: Target) -> Task:
+    return task_in(save_product(tmp_path, WIDTH), target)
+
+
+class Crash:
+    """A program that ends the process that loads it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",)
+
+
+class Hang:
+    """A program that never ends."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return time.sleep, (1000,)
+
+
+def programs(task: Task, target: Target) -> tuple[bytes, bytes, bytes]:
+    """The default's program, one by another choice, and one that computes something else."""
+    with Makers(target, 1) as makers:
+        default, other = makers.make(task, [None, search.space_of(task, target)[1].asked])
+        (wrong,) = makers.make(Task(task.function, 1, task.sizes, {1: np.ones((WIDTH, WIDTH), np.float32)}), [None])
+    assert isinstance(default, bytes)
+    assert isinstance(other, bytes)
+    assert isinstance(wrong, bytes)
+    return default, other, wrong
+
+
+def test_what_crashes_hangs_or_is_wrong_costs_itself_alone(
+    task: Task, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pickle
+
+    default, other, wrong = programs(task, target)
+    with Trials(task.sizes, 0) as trials:
+        trials.load(0, default)
+        trials.load(1, other)
+        with pytest.raises(Failed, match="is off by"):
+            trials.load(2, wrong)
+        with pytest.raises(Failed, match="ended the process"):
+            trials.load(3, pickle.dumps(Crash()))
+        rows = trials.time([0, 1], 3)
+        assert [len(row) for row in rows] == [3, 3] and all(t > 0 for row in rows for t in row)
+        monkeypatch.setattr(measure, "PATIENCE", 2.0)
+        with pytest.raises(Failed, match="ended the process"):
+            trials.load(4, pickle.dumps(Hang()))
+        monkeypatch.undo()
+        assert len(trials.time([0, 1], 2)) == 2
+
+
+class FakeMakers(Makers):
+    """Makes programs in this process; the first of a batch crashes, the second hangs, the third is wrong."""
+
+    def __init__(self, target: Target, bad: list[bytes]) -> None:
+        super().__init__(target, 1)
+        self.bad = bad
+
+    def make(self, task: Task, asked: Any) -> list[bytes | str]:
+        made = super().make(task, asked)
+        while len(made) > 1 and self.bad:
+            made[len(self.bad) - 1] = self.bad.pop()
+        return made
+
+
+def test_a_search_survives_bad_candidates(task: Task, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pickle
+
+    _, _, wrong = programs(task, target)
+    bad = [pickle.dumps(Crash()), pickle.dumps(Hang()), wrong]
+    monkeypatch.setattr(measure, "PATIENCE", 5.0)
+    with FakeMakers(target, bad) as makers, Search(task, target, makers, 0) as found:
+        found.step()
+        assert sorted(found.failed.values())[0].startswith("it ended the process")
+        assert len(found.failed) == 3 and len(found.measured) == min(BATCH, len(found.space)) - 3
+        record = found.confirm()
+    assert record.key == task.key and set(record.measured) == set(found.measured)
+
+
+@pytest.mark.parametrize(("ratio", "is_kept"), [(0.5, True), (0.97, True), (0.99, False), (1.2, False)])
+def test_only_what_beats_the_default_is_kept(
+    task: Task, target: Target, monkeypatch: pytest.MonkeyPatch, ratio: float, is_kept: bool
+) -> None:
+    def time_in_turns(self: Trials, numbers: list[int], rounds: int, seed: int = 0) -> list[list[float]]:
+        return [[1e-3 * (ratio if number else 1)] * rounds for number in numbers]
+
+    monkeypatch.setattr(Trials, "time", time_in_turns)
+    with Makers(target, 1) as makers, Search(task, target, makers, 0) as found:
+        found.step()
+        record = found.confirm()
+    assert record.is_better is is_kept and (record.wins == record.pairs > 0) is is_kept
+
+
+def test_a_gain_that_fresh_pairs_do_not_show_is_not_kept(
+    task: Task, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lucky(self: Trials, numbers: list[int], rounds: int, seed: int = 0) -> list[list[float]]:
+        fast = 1.05 if rounds == search.PAIRS else 0.5
+        return [[1e-3 * (fast if number else 1)] * rounds for number in numbers]
+
+    monkeypatch.setattr(Trials, "time", lucky)
+    with Makers(target, 1) as makers, Search(task, target, makers, 0) as found:
+        found.step()
+        assert found.ratio == 0.5 and not found.confirm().is_better
+
+
+def other_choice(task: Task, target: Target) -> search.Choice:
+    return search.space_of(task, target)[-1]
+
+
+def record_for(task: Task, target: Target) -> Record:
+    choice = other_choice(task, target)
+    return Record(task.key, "contract", choice.template, choice.record, 2e-3, 1e-3, 15, 15, {choice.name: 0.5})
+
+
+def test_what_is_known_is_taken_and_told(tmp_path: Path, target: Target, store: Store) -> None:
+    model = save_product(tmp_path, WIDTH)
+    task = task_in(model, target)
+    plain = tw.compile(model, target=target)
+    record = record_for(task, target)
+    Records.of(store, target, compiler_version()).keep([record])
+    found = tw.compile(model, target=target)
+    assert not found.cached, "the program of before is not taken for it"
+    (name,) = found.kernels
+    decision = found.decisions[name]
+    assert decision.tuned and decision.taken is not None and decision.taken.choice == record.choice
+    assert "was found by tuning" in str(tw.why(found, name))
+    x = np.random.default_rng(0).standard_normal((1, WIDTH)).astype(np.float32)
+    np.testing.assert_allclose(found(x)[0], plain(x)[0], rtol=1e-4, atol=1e-5)
+    assert tw.compile(model, target=target).cached
+    assert not tw.compile(model, target=target, tune="off").decisions[name].tuned
+
+
+def test_a_choice_that_is_refused_counts_for_nothing(tmp_path: Path, target: Target, store: Store) -> None:
+    model = save_product(tmp_path, WIDTH)
+    task = task_in(model, target)
+    stale = Record(task.key, "contract", "contraction", {"no": "such field"}, 2e-3, 1e-3, 15, 15)
+    Records.of(store, target, compiler_version()).keep([stale])
+    found = tw.compile(model, target=target)
+    assert not any(decision.tuned for decision in found.decisions.values())
+
+
+def test_records_of_two_processes_come_together(task: Task, target: Target, store: Store) -> None:
+    one, other = (Records.of(store, target, "1") for _ in range(2))
+    keys = [f"{n:064x}" for n in range(40)]
+    threads = [
+        threading.Thread(target=lambda at=at, rows=rows: [rows.keep([Record(key, "k")]) for key in keys[at::2]])
+        for at, rows in enumerate((one, other))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(Records.of(store, target, "1")) == set(keys)
+    assert not Records.of(store, target, "2"), "another compiler's are not taken"
+
+
+def test_damaged_records_are_dropped(task: Task, target: Target, store: Store) -> None:
+    kept = Records.of(store, target, "1")
+    kept.keep([record_for(task, target), Record("0" * 64, "k")])
+    text = kept.text()
+    (key,) = [entry.key for entry in store.entries() if b"tuning" in bytes(store.peek(entry.key) or b"")]
+    good, bad = text.splitlines()
+    store.put(key, f'{{"tuning": 1}}\n{bad[:-9]}\n{good}\nnull\n[]\n'.encode())
+    assert list(Records.of(store, target, "1")) == [json.loads(good)["key"]]
+    store.put(key, b"\xff\xfe nothing")
+    assert not Records.of(store, target, "1") and not Records.of(store, target, "1").tuned()
+
+
+def test_a_full_disk_loses_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = save_product(tmp_path, WIDTH)
+    monkeypatch.setattr(Store, "put", lambda self, *parts: False)
+    with pytest.raises(UserError, match="tuning is lost"):
+        tw.autotune(model, budget="100ms")
+
+
+def test_the_command_tunes_and_tells(tmp_path: Path) -> None:
+    model = save_product(tmp_path, WIDTH)
+    outcome = invoke("tune", model, "--budget", "2s", "--json")
+    assert outcome.code == 0, outcome.err
+    told = json.loads(outcome.out)
+    assert told["kernels"] == 1 and told["rows"][0]["kernel"] and told["kept"] in (True, False)
+    listed = invoke("cache", "ls").out
+    assert "tuning of 1 kernel" in listed
+    assert "measured" in invoke("tune", model, "--budget", "500ms").out
+
+
+def test_records_move_as_text(tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_in(save_product(tmp_path, WIDTH), target)
+    words = ("--target", str(target))
+    Records.of(Store.default(), target, compiler_version()).keep([record_for(task, target)])
+    file = tmp_path / "kernels.jsonl"
+    assert invoke("tune", "export", file, *words).code == 0
+    (line,) = file.read_text().splitlines()
+    assert json.loads(line)["kernel"] == "contract" and read_text(line, "here") == [record_for(task, target)]
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "other"))
+    assert invoke("tune", "import", file, *words).code == 0
+    assert task.key in Records.of(Store.default(), target, compiler_version())
+
+
+def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = save_affine(tmp_path)
+    file = tmp_path / "bad.jsonl"
+    file.write_text('{"key": "no"}\n')
+    told = invoke("tune", "import", file)
+    assert told.code == 2 and "cannot read tuning records" in told.err and "line 1 is no record" in told.err
+    assert "needs a file" in invoke("tune", "export").err
+    assert "cannot tune for so long" in invoke("tune", model, "--budget", "soon").err
+    assert "a model is tuned alone" in invoke("tune", model, "other.onnx").err
+    foreign = invoke("tune", model, "--target", "aarch64")
+    assert foreign.code == 2 and "this machine cannot" in foreign.err
+    monkeypatch.setenv("TILEWRIGHT_STORE", "off")
+    assert "cannot tune without a store" in invoke("tune", model).err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("2m", 120), ("500ms", 0.5), (3, 3), ("1.5h", 5400)])
+def test_budgets(text: str | int, seconds: float) -> None:
+    assert read_budget(text) == seconds
+
+
+def test_what_prices_leave_out_is_learned() -> None:
+    """Choices with one value of a field take twice as long as their prices say."""
+    rows = [("t", {"a": a, "b": b}, 2.0 if a == 1 else 1.0) for a in range(3) for b in range(4)]
+    model = fit(rows)
+    assert model.factor("t", {"a": 1, "b": 9}) > 1.5 > 1.2 > model.factor("t", {"a": 0, "b": 1})
+    assert fit([]).factor("t", {"a": 1}) == 1.0
+
+
+def test_results_are_compared_by_what_rounding_explains() -> None:
+    one = np.array([1.0, 2.0, 1000.0], np.float32)
+    assert not trial.difference([one + np.float32(0.5)], [one])
+    assert "is off by" in trial.difference([one + np.float32(5)], [one])
+    assert "differs" in trial.difference([one.astype(np.int32) + 1], [one.astype(np.int32)])
+    assert not trial.difference([np.array([np.nan, np.inf])], [np.array([np.nan, np.inf])])
+    assert trial.difference([np.array([1.0, np.nan])], [np.array([1.0, 2.0])])
+
+
+def test_time_goes_where_a_program_spends_it(tmp_path: Path, target: Target) -> None:
+    task = task_in(save_product(tmp_path, WIDTH), target)
+    origin = tw.compile(save_product(tmp_path, WIDTH), target=target).origin
+    assert origin is not None
+    planned = plan_kernels(as_planned(origin), target, Choices())
+    tuning = Tuning(planned, target, Records.of(Store.default(), target, "1"), {})
+    assert len(tuning) == 1 and tuning.keys == {task.key}
