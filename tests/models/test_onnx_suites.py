@@ -1,5 +1,5 @@
-"""The ONNX project's suites beside that of nodes: `simple` models, and what PyTorch exported in its first years, most of
-it in operator set 6. All agree; models of strings, sequences and training are refused."""
+"""The ONNX project's suites beside that of nodes: `simple` models, and what PyTorch exported in its first years, most
+of it in operator set 6. All agree; models of strings, sequences and training are refused."""
 
 from __future__ import annotations
 
