@@ -17,9 +17,10 @@ ARCH := $(call STAMP,architectures)
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
 
+# Its processes, and those that tests start, compile each file of Python once, whatever the caller's environment says.
 test: lint
 	$(BIN)/python -m compileall -q src tests
-	$(BIN)/python -m pytest -n 2
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 
 # The differential tests with many more random programs: minutes instead of seconds.
 long: $(TEST)

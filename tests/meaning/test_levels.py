@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,24 +24,32 @@ from tilewright.target import native
 
 OPTIONAL = [p.name for p in pipeline(native()) if p.since] + ["plan", "schedule"]
 DIGITS = "examples/digits/digits.onnx"
-
+Array = np.ndarray[Any, Any]
 
 IMAGES = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
 
 
+@cache
+def digits(level: int) -> tw.Executable:
+    return tw.compile(Path(DIGITS).read_bytes(), level=level)
+
+
+@cache
+def right() -> Array:
+    (found,) = tw.compile(DIGITS)(IMAGES)
+    return found
+
+
 @pytest.mark.parametrize("level", range(HIGHEST + 1))
 def test_levels_agree(level: int) -> None:
-    (right,) = tw.compile(DIGITS)(IMAGES)
-    (found,) = tw.compile(Path(DIGITS).read_bytes(), level=level)(IMAGES)
-    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(digits(level)(IMAGES)[0], right(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_each_pass_can_be_left_out(name: str) -> None:
-    (right,) = tw.compile(DIGITS)(IMAGES)
     exe = tw.compile(Path(DIGITS).read_bytes(), off=[name])
     assert name in ("plan", "schedule") or name not in exe.stages
-    np.testing.assert_allclose(exe(IMAGES)[0], right, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(exe(IMAGES)[0], right(), rtol=1e-4, atol=1e-6)
 
 
 def test_an_operator_of_many_constants_is_a_kernel_at_every_level() -> None:
@@ -54,7 +64,7 @@ def test_an_operator_of_many_constants_is_a_kernel_at_every_level() -> None:
 
 
 def test_lower_levels_have_fewer_passes_and_more_kernels() -> None:
-    exes = [tw.compile(Path(DIGITS).read_bytes(), level=level) for level in range(HIGHEST + 1)]
+    exes = [digits(level) for level in range(HIGHEST + 1)]
     passes = [set(exe.stages) for exe in exes]
     assert all(a < b for a, b in itertools.pairwise(passes))
     assert len(exes[0].kernels) > len(exes[1].kernels)

@@ -236,6 +236,24 @@ _VALUES: dict[str, list[Any]] = {
 }
 
 
+def test_sums_of_products_wrap_as_their_parts_do() -> None:
+    """Also where a part is read twice, and where what it wraps to is divided or compared."""
+    f = parse("""
+func f(x: i32[8], y: i32[8], z: i32[8]):
+  for i in 0..8:
+    y[i] = (x[i]*x[i] + x[i])*x[i] - (x[i]*x[i] + x[i]) // 3
+    z[i] = select(x[i]*x[i] + x[i] < x[i]*7, x[i]*x[i]*x[i] % 11, x[i] - 2147483647 - 5)
+""")
+    x = np.array([0, 1, -1, 46341, -46341, 65536, 2**31 - 1, -(2**31)], np.int32)
+    y, z = np.zeros((2, 8), np.int32)
+    evaluate(f, [x, y, z])
+    with np.errstate(over="ignore"):
+        square = x * x + x
+        np.testing.assert_array_equal(y, square * x - square // np.int32(3))
+        other = x - np.int32(2**31 - 1) - np.int32(5)
+        np.testing.assert_array_equal(z, np.where(square < x * np.int32(7), x * x * x % np.int32(11), other))
+
+
 PLAIN = [d for d in dtypes.DTYPES.values() if d.code is None]
 
 

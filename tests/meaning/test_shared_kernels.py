@@ -96,6 +96,33 @@ def test_layers_are_told_by_the_graph() -> None:
     assert (len(made), programs.call_count) == (2, 1)
 
 
+CHOSEN = """
+graph main[n](c: bool[], x: f32[n, 3]) -> z:
+  m, y: f32[m, 3] = if(c, x, then="twice", otherwise="same", symbols=(n,))
+  k, z: f32[k, 3] = if(c, y, then="twice2", otherwise="same2", symbols=(m,))
+
+graph twice[n](x: f32[n, 3]) -> y:
+  y: f32[n*2, 3] = concat(x, x, axis=0)
+
+graph same[n](x: f32[n, 3]) -> y:
+  y: f32[n, 3] = tanh(x)
+
+graph twice2[m](x: f32[m, 3]) -> y:
+  y: f32[m*2, 3] = concat(x, x, axis=0)
+
+graph same2[m](x: f32[m, 3]) -> y:
+  y: f32[m, 3] = tanh(x)
+"""
+
+
+def test_kernels_of_other_symbols_are_the_same_program() -> None:
+    """Of two choices of sizes one after the other: the kernels of both branches, and those that copy their results."""
+    exe = tw.compile(parse_module(CHOSEN.strip()))
+    assert len(exe.kernels) == 4
+    x = np.ones((2, 3), np.float32)
+    assert [exe(np.array(c), x)[0].shape for c in (True, False)] == [(8, 3), (2, 3)]
+
+
 MAP = """
 func map({x}: f32[4], {y}: f32[4]):
   alloc {t}: {dtype}[4] in {scope}

@@ -168,6 +168,19 @@ def test_channels_go_by_whole_lines_of_a_cache_where_they_fill_them(channels: in
     assert taken == [{"lanes": lanes}] * 2
 
 
+@pytest.mark.parametrize("channels", [32, 24])
+def test_outputs_of_a_known_size_read_whole_lines_and_are_right(channels: int) -> None:
+    graph = GraphBuilder("main")
+    x, w = graph.param("x", TensorType.of(f32, (1, 32, 13, 16))), numbers(channels, 32, 3, 3)
+    module = graph.module({"y": convolved(graph, x, w)})
+    made = tw.compile(module, target="x86-64-v3").decisions.values()
+    (taken,) = [d.taken.choice for d in made if d.taken is not None and d.template == "winograd output"]
+    assert taken == {"lanes": 16 if channels == 32 else 8}
+    image = numbers(1, 32, 13, 16)
+    (found,) = compile_module(module)(image)
+    require_bound(found, image, w, 1, 4)
+
+
 def test_the_text_of_tiles_of_any_size() -> None:
     text = """graph main[n, h, w](x: f32[n, h, w, 8]) -> y:
   v: f32[n, 36, (h + 3) // 4 * ((w + 3) // 4), 8] = winograd_input(x, size=4, shape=(h, w), low=(1, 1), last=true)

@@ -1,6 +1,6 @@
 """What a kernel is but for names.
 
-form_of(function)     equal for functions that differ in the names of buffers and blocks alone
+form_of(function)     equal for functions that differ in the names of buffers, blocks and variables alone
 key_of(function)      a text that is the same in every process, for functions that differ in names alone
 """
 

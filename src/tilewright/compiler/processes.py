@@ -14,8 +14,13 @@ begin, are of use."""
 
 def useful_processes(module: Module) -> int:
     """How many processes are to compile the kernels of a module. A compilation that is shown or verified pass by pass
-    stays in one process, and so does one with registered templates or instructions, which other processes lack."""
-    return 1 if is_watched() or extensions.are_for_kernels() or not is_large(module) else most_processes()
+    stays in one process."""
+    return 1 if is_watched() or not is_large(module) else processes_for_kernels()
+
+
+def processes_for_kernels() -> int:
+    """How many processes may make kernels apart: others lack registered templates and instructions."""
+    return 1 if extensions.are_for_kernels() else most_processes()
 
 
 def is_watched() -> bool:

@@ -12,7 +12,6 @@ import numpy as np
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import (
-    Add,
     And,
     Binary,
     Broadcast,
@@ -23,13 +22,11 @@ from tilewright.expr.nodes import (
     Expr,
     FloorDiv,
     Mod,
-    Mul,
     Not,
     Or,
     Ramp,
     Select,
     Shuffle,
-    Sub,
     Var,
 )
 from tilewright.loops.decompose import decompose
@@ -63,10 +60,12 @@ from tilewright.loops.scalar_meaning import (
     SCALAR,
     assert_lanes,
     fault,
+    inside_sums,
     load_lanes,
     out_of_bounds,
     store_lanes,
     vector_index,
+    wraps,
 )
 from tilewright.loops.text import constants_of
 from tilewright.report.errors import InternalError
@@ -136,6 +135,7 @@ class _Emitter:
         self.namespace |= {"assert_lanes": assert_lanes}
         self.mask: str | None = None
         self.whole: set[Expr] = set()
+        self.unwrapped: set[Expr] = set()
         self.names: dict[Var | Buffer, str] = {}
         self.held: dict[object, str] = {}
         self.arena: str | None = None
@@ -308,6 +308,7 @@ class _Emitter:
         for root in roots:
             uses[root] += 1
         self.whole = _shuffled_loads(order) if self.mask is not None else set()
+        self.unwrapped = inside_sums(order) - set(roots)
         made: dict[Expr, str] = {}
         for node in order:
             text = self.expression(node, made)
@@ -353,8 +354,11 @@ class _Emitter:
         name = type(e).__name__
         if e.lanes == 1 and name in _SYMBOLS and not (name == "Div" and not a.dtype.is_float) and not a.dtype.is_bool:
             text = f"({args[0]} {_SYMBOLS[name]} {args[1]})"
-            wraps = a.dtype.is_int and isinstance(e, Add | Sub | Mul)
-            return f"{self.hold(SCALAR.wrapping(a.dtype))}{text}" if wraps else text
+            if not wraps(e) or e in self.unwrapped:
+                return text
+            value, wrap = self.fresh("w"), self.hold(SCALAR.wrapping(a.dtype))
+            low, high = int(a.dtype.min), int(a.dtype.max)
+            return f"({value} if {low} <= ({value} := {text}) <= {high} else {wrap}({value}))"
         if e.lanes == 1 and isinstance(e, FloorDiv | Mod) and a.dtype is dtypes.index:
             divisor = e.b
             if isinstance(divisor, Const) and divisor.value > 0:

@@ -7,7 +7,7 @@ whatever has no fast form goes through meaning.py.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.expr import meaning
 from tilewright.expr.dtypes import DType
 from tilewright.expr.intrinsics import Intrinsic
+from tilewright.expr.nodes import Add, Expr, Mul, Sub
 from tilewright.loops.nodes import Buffer
 from tilewright.report.errors import InternalError, RuntimeFault
 
@@ -183,6 +184,17 @@ class _Scalar:
     @functools.cache
     def broadcast(dtype: DType, count: int) -> Function:
         return lambda value: np.full(count, value, dtype.numpy)
+
+
+def wraps(e: Expr) -> bool:
+    """Whether a node is a sum, a difference or a product of single integers."""
+    return isinstance(e, Add | Sub | Mul) and e.lanes == 1 and e.dtype.is_int
+
+
+def inside_sums(order: Sequence[Expr]) -> set[Expr]:
+    """Those that only others of these read, which wrap to the same where they do not wrap themselves."""
+    read = {child for node in order if not wraps(node) for child in node.children()}
+    return {node for node in order if wraps(node) and node.dtype.code is None and node not in read}
 
 
 class _Conversions:

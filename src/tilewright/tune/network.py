@@ -12,11 +12,11 @@ kernels that are left; what it does not use is left for others.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.processes import processes_for_kernels
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.report.errors import UserError
@@ -77,11 +77,11 @@ class Tuning:
         """The keys of all kernels."""
         return {part.task.key for part in self._parts}
 
-    def run(self, budget: float, processes: int | None = None) -> Iterator[Row]:
+    def run(self, budget: float) -> Iterator[Row]:
         """Tunes for `budget` seconds; a row for each kernel. Kernels for which no time is left are not among them."""
         end, total = time.monotonic() + budget, sum(part.seconds for part in self._parts)
         rest = total
-        with Makers(self.target, processes or os.cpu_count() or 1) as makers:
+        with Makers(self.target, processes_for_kernels()) as makers:
             for n, part in enumerate(self._parts):
                 left = end - time.monotonic()
                 if left <= 0:

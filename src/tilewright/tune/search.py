@@ -116,8 +116,12 @@ class Search:
         (program,) = self.makers.make(self.task, [None])
         if isinstance(program, str):
             raise Failed(program)
-        self._trials.load(DEFAULT, program)
-        (turns,) = self._trials.time([DEFAULT], ROUNDS)
+        try:
+            self._trials.load(DEFAULT, program)
+            (turns,) = self._trials.time([DEFAULT], ROUNDS)
+        except Failed:
+            self._trials.__exit__(None, None, None)
+            raise
         self.default_seconds = statistics.median(turns)
         return self
 

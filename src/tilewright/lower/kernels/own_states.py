@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from tilewright.analysis.structure import Form, form_of
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
@@ -36,7 +37,7 @@ from tilewright.types.tensor import TensorType
 def own_states(module: Module) -> Module:
     """The module with bodies that write each next state after the last use of the state before it, and results of
     dynamic sizes last of all."""
-    kernels: dict[TensorType, Function] = {}
+    kernels: dict[Form, Function] = {}
     names = FreshNames(module.functions, "_")
     module = _own_branches(module, names)
     for name, runner in {name: node for node in _nodes(module) for name in bodies_of(node.attrs)}.items():
@@ -120,23 +121,24 @@ def _readers(body: GraphFunction, value: Value) -> Iterator[int]:
 
 
 def _with_copies(
-    body: GraphFunction, states: list[int], kernels: dict[TensorType, Function], names: FreshNames
+    body: GraphFunction, states: list[int], kernels: dict[Form, Function], names: FreshNames
 ) -> GraphFunction:
     nodes, results = list(body.nodes), list(body.results)
     for n in states:
         source = results[n]
-        if source.type not in kernels:
-            kernels[source.type] = _kernel(source.type, names.fresh("copy_state"))
-        kernel = kernels[source.type]
+        own = _kernel(source.type)
+        form = form_of(own)
+        if form not in kernels:
+            kernels[form] = own.replace(name=names.fresh("copy_state"))
         results[n] = Value(source.name, source.type)
-        attrs = Call(kernel.name, kernel.symbols, (source.type,))
+        attrs = Call(kernels[form].name, own.symbols, (source.type,))
         nodes.append(Node(REGISTRY["call"], (source,), attrs, (results[n],)))
     return body.replace(nodes=tuple(nodes), results=tuple(results))
 
 
-def _kernel(type: TensorType, name: str) -> Function:
+def _kernel(type: TensorType) -> Function:
     x, y = (Buffer(n, type.dtype, type.shape) for n in ("x", "y"))
     build = Builder()
     build.compute("copy", y, lambda *at: load(x, *at))
     body = build.body()
-    return Function(name, free_symbols(body, (x, y)), (x, y), body)
+    return Function("copy_state", free_symbols(body, (x, y)), (x, y), body)

@@ -212,11 +212,11 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         return Tiling(size, 1 if edge == size + 2 else 2, n, channels, 1, tiles)
 
     def choices(self, shape: Tiling, target: Target) -> Iterator[LanesChoice]:
-        yield LanesChoice(target.lanes(f32))
+        yield whole_lines(shape.channels, target)
 
     def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
         """Vectors of channels: columns first, then rows, then transposed in registers."""
-        t, core, edge, size, lanes = shape, target.core, shape.edge, shape.size, choice.lanes
+        t, core, edge, size, lanes = shape, target.core, shape.edge, shape.size, min(choice.lanes, target.lanes(f32))
         tiles, made = t.images * t.rows * t.columns, count_sums(output_terms, edge, size, t.stride)
         column = edge * core.load_cycles + made * core.add_cycles + size * core.store_cycles
         cycles = -(-t.channels // lanes) * tiles * (edge + size) * column
@@ -243,6 +243,14 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         keep_near(s, "half")
         store_transposed(s, block, rows, choice.lanes)
         return s
+
+
+def whole_lines(channels: int, target: Target) -> LanesChoice:
+    """Channels by whole lines of a cache where they fill them: the elements of a tile lie so far apart that many share
+    a set of the cache, which loses a line before its second half is due."""
+    lanes = target.lanes(f32)
+    line = max(target.caches[0].line // f32.bytes, lanes)
+    return LanesChoice(line if lanes > 1 and channels % line == 0 else lanes)
 
 
 def with_epilogue(s: Schedule, first: str) -> str:

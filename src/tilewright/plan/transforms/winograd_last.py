@@ -9,9 +9,7 @@
       whole = half A
       y = f(whole)                                              the epilogue
 
-Channels go by whole lines of a cache where they fill them: a tile's elements lie so far apart that many share a set of
-the cache, which loses a line before its second half is due. Tiles at the edges of an image have loops of their own:
-those between need no tests of where they are.
+Tiles at the edges of an image have loops of their own: those between need no tests of where they are.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import in_vectors, is_bounded
 from tilewright.plan.tile.packing import keep_near
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
-from tilewright.plan.transforms.winograd import Tiling, extents_of, with_epilogue
+from tilewright.plan.transforms.winograd import Tiling, extents_of, whole_lines, with_epilogue
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -52,9 +50,7 @@ class _ChannelsLast(Template[Tiling, LanesChoice]):
         return Tiling(size, stride, n, channels, rows, columns) if channels > 1 else None  # one has no loop
 
     def choices(self, shape: Tiling, target: Target) -> Iterator[LanesChoice]:
-        lanes = target.lanes(f32)
-        line = max(target.caches[0].line // f32.bytes, lanes)
-        yield LanesChoice(line if lanes > 1 and shape.channels % line == 0 else lanes)
+        yield whole_lines(shape.channels, target)
 
 
 class WinogradInputLast(_ChannelsLast):
@@ -133,7 +129,7 @@ def _seconds(
     other ones. Products need `moving` seconds from cache to cache."""
     core, sums = target.core, count_sums(terms, t.edge, t.size, t.stride)
     each = t.edge * core.load_cycles + sums * core.add_cycles + made * core.store_cycles
-    vectors = t.images * t.rows * t.columns * -(-t.channels // c.lanes) * max(c.lanes // target.lanes(f32), 1)
+    vectors = t.images * t.rows * t.columns * -(-t.channels // min(c.lanes, target.lanes(f32)))
     return core.kernel_seconds + max(vectors * (t.edge + made) * each / core.hertz, moving)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.frontends.onnx.operators import (
     activation,
+    aligned,
     attention,
     control,
     convolution,
@@ -34,6 +35,7 @@ from tilewright.frontends.onnx.registry import HANDLERS
 __all__ = [
     "HANDLERS",
     "activation",
+    "aligned",
     "attention",
     "control",
     "convolution",

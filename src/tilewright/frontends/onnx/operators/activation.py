@@ -16,7 +16,7 @@ def leaky_relu(b: Emit, x: Tensor, *, alpha: float = 0.01) -> Tensor:
     return b.select(b.map("lt", x, 0), x * alpha, x)
 
 
-@handles("PRelu")
+@handles("PRelu", since=7)
 def p_relu(b: Emit, x: Tensor, slope: Tensor) -> Tensor:
     """x, or slope*x where x is negative; the slope broadcasts to x."""
     return b.select(b.map("lt", x, 0), x * slope, x)
