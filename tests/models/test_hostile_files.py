@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fuzzers
 import isolated
+import numpy as np
 import pytest
 from file_corpus import CORPUS
 from file_mutations import _nest, draw
@@ -89,6 +90,23 @@ def test_a_module_that_breaks_a_law_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert "exp gives f32[2], not f32[3]" in file_runs.fault_of(broken)
     monkeypatch.setattr(file_runs, "read", lambda path, warn: broken)
     assert file_runs.Files(own_seeds(), len(own_seeds())).run(0)[0] == "defect"
+
+
+def test_what_nothing_reads_may_fail() -> None:
+    from file_runs import compared
+
+    text = """
+graph main(x: f32[2], i: i64[1]) -> y:
+  c: i64[1] = checked_indices(i, limit=2, what="row")
+  t: f32[1] = take(x, c, axis=0)
+  y: f32[2] = neg(x)
+"""
+    feeds = {"x": np.ones(2, np.float32), "i": np.array([5])}
+    found = tw.compile(parse_module(text)).run(feeds)
+    assert compared(parse_module(text), feeds, found) == ""
+    assert "not" in compared(parse_module(text), feeds, {"y": found["y"] + 1})
+    read = parse_module(text.replace("-> y", "-> y, t"))
+    assert "the evaluator stops" in compared(read, feeds, found)
 
 
 def test_models_whose_names_are_no_text_are_changed() -> None:
