@@ -15,6 +15,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr, Var, as_expr, const
 from tilewright.loops.nodes import Buffer
+from tilewright.lower.memory import place_buffers as place_buffers_module
 from tilewright.lower.memory.place_buffers import Span, most_alive, place_buffers
 from tilewright.lower.memory.plan_memory import ALIGNMENT, Layout, Life, plan_memory, size_in_bytes
 from tilewright.types.scopes import Scope
@@ -141,6 +142,15 @@ def test_arenas_of_random_graphs_are_within_a_twentieth_of_the_bound(seed: int) 
     places = place_buffers(found)
     assert all(places[n] + a.bytes <= places[m] or places[m] + b.bytes <= places[n] for n, m, a, b in meeting(found))
     assert top_of(found, places) <= 1.05 * most_alive(found)
+
+
+def test_a_search_ends_where_it_has_been_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound cannot be reached: five buffers have 120 orders, and each search meets some of them."""
+    spans = [Span(*words) for words in ((3, 1, 3), (4, 0, 2), (2, 2, 3), (3, 3, 4), (2, 3, 3))]
+    placed, place = [], place_buffers_module._place
+    monkeypatch.setattr(place_buffers_module, "_place", lambda *words: placed.append(1) or place(*words))
+    assert top_of(spans, place_buffers(spans)) > most_alive(spans)
+    assert len(placed) < 120
 
 
 @pytest.mark.parametrize("seed", range(6))

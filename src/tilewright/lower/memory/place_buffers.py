@@ -102,9 +102,13 @@ def _search(
     best: list[int],
     bound: int,
 ) -> list[int]:
-    """The best placement met on the way from an order and its offsets, `best` unless there is a better one."""
-    order = list(order)
+    """The best placement met on the way from an order and its offsets, `best` unless there is a better one. An order
+    that was met before would lead the same way again."""
+    order, met = list(order), set[tuple[int, ...]]()
     for _ in range(MOST_PLACED // len(spans)):
+        if tuple(order) in met:
+            break
+        met.add(tuple(order))
         top = _top(spans, offsets)
         place = next(k for k, n in enumerate(order) if offsets[n] + spans[n].bytes == top)
         if place == 0:
