@@ -13,20 +13,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.analysis.structure import key_of
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import grouped
 from tilewright.compiler import apart, compile_module, processes
 from tilewright.compiler.apart import MadeGroup, make_group, produce
 from tilewright.compiler.kernels import KernelPass, compile_alone, kernels_of
 from tilewright.compiler.legalise import GRAPH
-from tilewright.compiler.pipeline import lower, pipeline
+from tilewright.compiler.pipeline import as_planned, lower, pipeline, plan_kernels
 from tilewright.core.collection import OBJECTS
+from tilewright.core.forced import Forced
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
+from tilewright.core.switches import Switches
+from tilewright.core.tuned import Tuned
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
+from tilewright.plan.decision import Choices
 from tilewright.report.errors import InternalError, RuntimeFault
 from tilewright.target import Target, native
 
@@ -60,15 +65,31 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that this process compiles, which takes long enough for another one to begin."""
     done: list[str] = []
 
-    def slowly(group: Sequence[Function], target: Target) -> tuple[MadeGroup, str]:
+    def slowly(group: Sequence[Function], target: Target, tuned: Tuned) -> tuple[MadeGroup, str]:
         done.extend(kernel.name for kernel in group)
         time.sleep(2)
-        return make_group(group, target)
+        return make_group(group, target, tuned)
 
     monkeypatch.setattr(processes, "LARGE_MODEL", 1)
     monkeypatch.setattr(apart, "make_group", slowly)
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "2")
     return done
+
+
+def test_all_processes_take_what_tuning_found(here: list[str]) -> None:
+    """Both products have another choice than by price; one of them is compiled here, the other elsewhere."""
+    plain, names = lower(model(), native()), ("contract_add", "contract")
+    assert plain.origin is not None
+    planned = plan_kernels(as_planned(plain.origin), native(), Choices())
+    found: dict[str, Forced] = {}
+    for name in names:
+        function, other = planned.functions[name], plain.choices.decisions[name].alternatives[-1]
+        assert isinstance(function, Function)
+        found[key_of(function)] = {"template": other.template, "choice": other.choice}
+    switches = Switches(tuned=Tuned(found, "one"))
+    one, two = lower(model(), native(), switches), produce(model(), native(), switches)
+    assert all(made.choices.decisions[name].tuned for made in (one, two) for name in names)
+    assert one.code == two.code != plain.code
 
 
 def test_the_same_bytes_come_from_one_process_and_from_two(here: list[str]) -> None:
@@ -228,6 +249,7 @@ def test_workers_end_with_an_error_here() -> None:
 
 SCRIPT = """
 import os, signal, sys, time
+from tilewright.core.forced import Forced
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 print("begun", flush=True)
