@@ -22,9 +22,9 @@ Form = tuple[object, ...]
 
 
 def form_of(function: Function) -> Form:
-    """What a function shares with those that are the same up to the names of buffers and blocks: its nodes, each behind
-    those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of either sign
-    apart."""
+    """What a function shares with those that are the same but for the names of buffers, blocks and variables: its
+    nodes, each behind those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of
+    either sign apart."""
     numbers: dict[object, object] = {}
     rows: list[object] = []
     stack: list[Node] = [function.replace(name="", source=())]

@@ -1,7 +1,7 @@
 """Trials of candidates, from this process: those that are made here and elsewhere, and the one process that runs them.
 
-    with Makers(task, target) as makers, Trials(sizes, flush) as trials:
-        programs = makers.make([None, asked, …])        # bytes, or why not; None is the default
+    with Makers(target, processes) as makers, Trials(sizes, flush) as trials:
+        programs = makers.make(task, [None, asked, …])  # bytes, or why not; None is the default
         trials.load(0, programs[0])
         trials.load(1, programs[1])                     # Loaded, or Failed: a crash, a hang, a wrong result
         trials.time([0, 1], rounds=5)

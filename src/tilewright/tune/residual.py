@@ -1,7 +1,7 @@
 """What prices leave out, learned from the choices of one kernel that were measured.
 
-    model = fit(measured)               rows of (record of a choice, price, seconds)
-    model.factor(record)                by how much of its price a choice takes longer
+    model = fit(rows)                   of (template, record of a choice, measured over predicted seconds)
+    model.factor(template, record)      the same ratio, as it is expected of a choice
 
 Ridge regression of log(seconds / price) over what a choice says: an indicator for each value that a field has, so that
 no order of values is assumed. With few rows the penalty keeps factors near the mean of those that were measured.

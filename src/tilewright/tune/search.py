@@ -1,6 +1,6 @@
 """The search of one kernel: choices are made and measured a few at a time, and the best is confirmed.
 
-    search = Search(task, target, makers, known)
+    search = Search(task, target, makers, flush, known)
     with search:
         while search.goes_on: search.step()
         record = search.confirm()

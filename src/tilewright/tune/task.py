@@ -1,7 +1,7 @@
 """A kernel to be tuned, as a program of its own.
 
-    task_of(planned, kernel)      what of a planned module a kernel needs, and nothing of its weights
-    task.program(asked)           the executable that runs the kernel alone, by a choice or by default
+    task_of(planned, function, sizes)   what of a planned module a kernel needs, and nothing of its weights
+    task.program(target, asked)         the executable that runs the kernel alone, by a choice or by default
 
 A task goes to other processes as bytes (`loops.transport`). Parameters in constant memory are constants of the program,
 so that what a schedule packs is packed before a call, as in the network. Weights are random numbers: how long a kernel

@@ -20,7 +20,7 @@ rounded in each step. So results differ by these roundings, and from those of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,12 +61,21 @@ def _taken(target: Target) -> Taken:
 
 
 def _rewrite(module: Module, function: GraphFunction, taken: Taken, target: Target) -> Module:
+    def product(edit: Products, node: Node) -> Value | None:
+        lacking = _lacking(node, taken, target)
+        return None if lacking is None else _on_bytes(edit, node, taken, lacking)
+
+    return with_products(module, function, product)
+
+
+def with_products(module: Module, function: GraphFunction, product: Callable[[Products, Node], Value | None]) -> Module:
+    """The module with what `product` makes of contractions of the function; it gives None for one that stays. Biases
+    and quotients after them become part of their constants."""
     edit = Products(module, function)
     for node in function.nodes:
         made = None
         if isinstance(node.attrs, ContractAttributes):
-            lacking = _lacking(node, taken, target)
-            made = None if lacking is None else _on_bytes(edit, node, taken, lacking)
+            made = product(edit, node)
         elif node.op.name in ("add", "div"):
             made = edit.after(node)
         if made is None or not edit.replace(node, (made,)):

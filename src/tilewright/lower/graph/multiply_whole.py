@@ -24,8 +24,7 @@ from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.constant_operands import same_over, sums_over
 from tilewright.lower.graph.dequantized import BYTES, find_factor, find_weights
-from tilewright.lower.graph.eliminate_dead import eliminate_dead
-from tilewright.lower.graph.multiply_integers import Products, Scaled, moved
+from tilewright.lower.graph.multiply_integers import Products, Scaled, moved, with_products
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
 
@@ -35,25 +34,13 @@ def multiply_whole(module: Module) -> Module:
     graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
     if not any(v.type.dtype in BYTES for f in graphs for node in f.nodes for v in node.inputs):
         return module
-    return over_graphs(module, _rewrite)
+    return over_graphs(module, lambda m, f: with_products(m, f, _product))
 
 
-def _rewrite(module: Module, function: GraphFunction) -> Module:
-    edit = Products(module, function)
-    for node in function.nodes:
-        made = None
-        if isinstance(node.attrs, ContractAttributes):
-            made = _product(edit, node, node.attrs)
-        elif node.op.name in ("add", "div"):
-            made = edit.after(node)
-        if made is None or not edit.replace(node, (made,)):
-            edit.keep(node)
-    made_of = edit.finish()
-    return made_of if made_of is module else eliminate_dead(made_of)
-
-
-def _product(edit: Products, node: Node, attrs: ContractAttributes) -> Value | None:
+def _product(edit: Products, node: Node) -> Value | None:
     """What takes the place of a contraction's output; None where it stays."""
+    attrs = node.attrs
+    assert isinstance(attrs, ContractAttributes)
     inputs, name = edit.inputs(node), node.outputs[0].name
     if len(inputs) != 2 or any(v.type.dtype is not dtypes.f32 for v in (*inputs, *node.outputs)):
         return None
