@@ -163,6 +163,21 @@ def test_a_gain_that_fresh_pairs_do_not_show_is_not_kept(
         assert found.ratio == 0.5 and not found.confirm().is_better
 
 
+def test_a_gain_is_that_of_pairs_where_the_machine_changes_its_pace(
+    task: Task, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def two_paces(self: Trials, numbers: list[int], rounds: int, seed: int = 0) -> list[list[float]]:
+        if rounds != search.PAIRS:
+            return [[0.5 if number else 1.0] * rounds for number in numbers]
+        return [[1.0] * 8 + [10.0] * 7, [0.95] * 6 + [10.0] * 2 + [9.5] * 7]
+
+    monkeypatch.setattr(Trials, "time", two_paces)
+    with Makers(target, 1) as makers, Search(task, target, makers, 0) as found:
+        found.step()
+        record = found.confirm()
+    assert record.wins == search.WINS and record.seconds == pytest.approx(0.95 * record.default_seconds)
+
+
 def other_choice(task: Task, target: Target) -> search.Choice:
     return search.space_of(task, target)[-1]
 

@@ -35,8 +35,8 @@ HEAD = b'{"tuning": 1}\n'
 @dataclass(frozen=True, slots=True)
 class Record:
     """What is known of a kernel: its key, a name to read, the template and the choice that were found (None: the
-    default is kept), the seconds of a call by default and as found, how many of `pairs` of runs it won, and the ratio
-    to the default's time of each choice that was measured, by `name_of` that choice."""
+    default is kept), the seconds of a call by default and, by the median of pairs, as found, how many of `pairs` of
+    runs it won, and the ratio to the default's time of each choice that was measured, by `name_of` that choice."""
 
     key: str
     kernel: str

@@ -244,7 +244,7 @@ class Search:
             best.choice.template,
             best.choice.record,
             statistics.median(first),
-            statistics.median(other),
+            statistics.median(first) * ratio,
             wins,
             PAIRS,
             self.measured,
