@@ -34,7 +34,7 @@ from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, NEGATIVE_SIZE, OPSE
 from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
-from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call
+from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
 from tilewright.frontends.onnx.sloppy import check_default, check_names, check_shape, check_values, newest_version
 from tilewright.frontends.onnx.structure import domain_of
 from tilewright.frontends.onnx.tensors import ELEMENTS
@@ -374,6 +374,7 @@ class Importer:
                 else self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
             )
         version = self._version(domain, node, source)
+        given = without_hints(given, version, domain)
         handler = HANDLERS.find(node.op_type, version, domain)
         if handler is None:
             return self._standard(node, given, version, None if unread else tensors, source, wanted)
