@@ -102,8 +102,8 @@ def test_the_first_version_computes_what_a_later_one_does(case: str) -> None:
 
 
 UNARY = (
-    "Abs", "Ceil", "Elu", "Exp", "Floor", "HardSigmoid", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt",
-    "Tanh",
+    "Abs", "Ceil", "Elu", "Exp", "Floor", "HardSigmoid", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid",
+    "Sqrt", "Tanh",
 )  # fmt: skip
 
 
