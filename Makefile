@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-architectures bench-before-after bench-search count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search bench-search-rate bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -127,6 +127,10 @@ bench-architectures: $(ARCH)
 # make bench-regret ARGS='--only 14 --choices' or ARGS='model.onnx --template contraction'
 bench-regret: $(PEER)
 	$(BIN)/python -m benchmarks.regret $(ARGS)
+
+# Minutes. How fast a search makes and measures choices of kernels: make bench-search-rate ARGS='--only dw'
+bench-search-rate: $(PEER)
+	$(BIN)/python -m benchmarks.search_rate $(ARGS)
 
 # Minutes. Calls and compilations of another commit, or of another tree, and of this one:
 # make bench-before-after BEFORE=main ARGS='--only BERT --target x86-64-v3'
