@@ -2,7 +2,7 @@
 
     python -m benchmarks.before_after --before COMMIT|FOLDER [--after COMMIT|FOLDER] [--cases networks,pools]
                                       [--only REGEX] [--target native --target x86-64-v3] [--threads 1,2]
-                                      [--rounds N] [--pairs N] [--compiles N] [--models DIR] [--json]
+                                      [--rounds N] [--pairs N] [--compiles N] [--models DIR] [--unsettled] [--json]
 
 Each version has a process of its own for each case, target and number of threads, with its own sources, and the two
 take short turns: a disturbance hits both. Where the memory of a process lies changes times by a few percent, so several
@@ -194,7 +194,8 @@ def require_settled(plan: Plan) -> None:
         if left:
             raise SystemExit(
                 f"{version.name}: the machine is too busy to be measured, and the versions would go by different "
-                f"figures: {', '.join(left)}. Run it while nothing else runs, or with TILEWRIGHT_CALIBRATE=0"
+                f"figures: {', '.join(left)}. Run it while nothing else runs, or by estimates (TILEWRIGHT_CALIBRATE=0), or "
+                "with --unsettled even so"
             )
 
 
@@ -217,6 +218,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--compiles", type=int, default=COMPILES, metavar="N", help=f"cold compilations of each (default {COMPILES})"
     )
+    parser.add_argument("--unsettled", action="store_true", help="go on where the machine is too busy to be measured")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_models(parser)
     asked = parser.parse_args()
@@ -238,7 +240,8 @@ def main() -> None:
         after = here(folder) if asked.after is None else find_version("after", asked.after, folder)
         versions = (find_version("before", asked.before, folder), after)
         plan = Plan(versions, tuple(asked.target or ("native",)), asked.threads, asked.pairs, asked.compiles)
-        require_settled(plan)
+        if not asked.unsettled:
+            require_settled(plan)
         models = asked.models or folder
         models.mkdir(parents=True, exist_ok=True)
         run = Run(options, models, folder)
