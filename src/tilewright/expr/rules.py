@@ -133,6 +133,18 @@ def less_decided(e: Lt, facts: Known) -> Expr | None:
     return _truth(False) if facts.at_least_zero(plus({}, d, -1)) else None
 
 
+def less_of_multiple(e: Lt, facts: Known) -> Expr | None:
+    """d*q + r < d*c  =>  q < c        d, c constants, d > 1, 0 <= r < d"""
+    if not isinstance(e.b, Const):
+        return None
+    sum_, bound = polynomial(e.a), int(e.b.value)
+    for d in sorted({abs(factor) for factor in sum_.values() if abs(factor) > 1 and bound % factor == 0}):
+        q, r = divide_terms(sum_, {(): d})
+        if q and are_moderate(sum_) and (not r or _within(r, {(): d}, facts)):
+            return Lt(expression(q), const(bound // d))
+    return None
+
+
 def less_equal_decided(e: Le, facts: Known) -> Expr | None:
     """a <= b  =>  true or false when the sign of b - a is proved"""
     d = _difference(e.b, e.a)
@@ -191,7 +203,7 @@ RULES: dict[type[Expr], tuple[Rule, ...]] = {
     Max: (max_decided,),
     Eq: (equal_decided,),
     Ne: (unequal_decided,),
-    Lt: (less_decided,),
+    Lt: (less_decided, less_of_multiple),
     Le: (less_equal_decided,),
     And: (and_with_constant,),
     Or: (or_with_constant,),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tilewright.core.node import Node
 from tilewright.expr.nodes import And, Binary, Broadcast, Compare, Const, Expr, Or, Select, Var, binary, const
 from tilewright.loops.edit import defines, fresh_copy, map_expressions, statements, transform_statements
-from tilewright.loops.nodes import For, Function, If, LoopKind, Seq, Stmt, seq
+from tilewright.loops.nodes import For, Function, If, Load, LoopKind, Seq, Stmt, seq
 
 _Made = Callable[[Expr, tuple[Expr, ...]], Expr]
 
@@ -20,6 +20,8 @@ def unroll(function: Function) -> Function:
             return node
         if not (isinstance(node.begin, Const) and isinstance(node.end, Const)):
             return node.replace(kind=LoopKind.SERIAL)
+        if type(node.body) is If and _is_outside(node.body, node.var):
+            return node.body.replace(then=change(node.replace(body=node.body.then)))
         values = range(int(node.begin.value), int(node.end.value))
         if defines(node.body):
             copies = [_Body(fresh_copy(node.body), node.var).at(v) for v in values]
@@ -32,6 +34,11 @@ def unroll(function: Function) -> Function:
 
     body = transform_statements(function.body, change)
     return function if body is function.body else function.replace(body=body)
+
+
+def _is_outside(branch: If, var: Var) -> bool:
+    """Whether a branch without another side can be taken once for all iterations: its condition reads no buffer."""
+    return branch.otherwise is None and var not in branch.cond.variables and not branch.cond.kinds & Load.bit
 
 
 class _Body:
