@@ -8,6 +8,7 @@ applying them ends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -134,15 +135,17 @@ def less_decided(e: Lt, facts: Known) -> Expr | None:
 
 
 def less_of_multiple(e: Lt, facts: Known) -> Expr | None:
-    """d*q + r < d*c  =>  q < c        d, c constants, d > 1, 0 <= r < d"""
+    """d*q + c < b  =>  q < ceil((b - c) / d)        b, c, d constants, d > 1"""
     if not isinstance(e.b, Const):
         return None
-    sum_, bound = polynomial(e.a), int(e.b.value)
-    for d in sorted({abs(factor) for factor in sum_.values() if abs(factor) > 1 and bound % factor == 0}):
-        q, r = divide_terms(sum_, {(): d})
-        if q and are_moderate(sum_) and (not r or _within(r, {(): d}, facts)):
-            return Lt(expression(q), const(bound // d))
-    return None
+    sum_ = polynomial(e.a)
+    own = sum_.get((), 0)
+    d = math.gcd(*(factor for term, factor in sum_.items() if term))
+    if d < 2 or not are_moderate(sum_):
+        return None
+    return Lt(
+        expression({term: factor // d for term, factor in sum_.items() if term}), const(-((own - e.b.value) // d))
+    )
 
 
 def less_equal_decided(e: Le, facts: Known) -> Expr | None:

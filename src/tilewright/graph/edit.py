@@ -125,15 +125,15 @@ class Edit:
         """Adds a constant of the module, its name made unique, and the node for it."""
         unique = self._names.fresh(name)
         self.constants[unique] = array
-        return self.read_constant(unique)
+        return self.read_constant(unique, name)
 
-    def read_constant(self, name: str) -> Value:
-        """Adds a node for a constant that the module has."""
+    def read_constant(self, name: str, called: str = "") -> Value:
+        """Adds a node for a constant that the module has, with a value that is `called` so, or as the constant."""
         array = self.constants[name]
         dtype = from_numpy(array.dtype)
         assert dtype is not None, f"{array.dtype} is no element type"
         type = TensorType.of(dtype, array.shape)
-        node = self.typed("constant", (), {"name": name, "type": type}, name)
+        node = self.typed("constant", (), {"name": name, "type": type}, called or name)
         assert node is not None
         return self.add(node).outputs[0]
 
