@@ -7,7 +7,6 @@ key_of(function)      a text that is the same in every process, for functions th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from enum import Enum
 
 from tilewright.core.node import Node
@@ -54,25 +53,31 @@ def _numbered(values: tuple[object, ...], numbers: dict[object, object]) -> tupl
 
 def key_of(function: Function) -> str:
     """The SHA-256, in hexadecimal digits, of a function's form: sizes, types and arithmetic count, names do not."""
-    return hashlib.sha256("\n".join(_words(form_of(function))).encode()).hexdigest()
+    words: list[str] = []
+    _write(form_of(function), words)
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
-def _words(value: object) -> Iterator[str]:
+def _write(value: object, words: list[str]) -> None:
     """A value as words that say no place in memory; each tuple with its length, so that no two forms run together."""
+    if type(value) is tuple:
+        words.append(f"({len(value)}")
+        for part in value:
+            if type(part) is str or type(part) is int:  # nearly all
+                words.append(repr(part))
+            else:
+                _write(part, words)
+        return
     match value:
-        case tuple():
-            yield f"({len(value)}"
-            for part in value:
-                yield from _words(part)
         case Const():
-            yield f"{value.type.name} {value.value!r}"
+            words.append(f"{value.type.name} {value.value!r}")
         case DType() | Instruction() | Intrinsic():
-            yield value.name
+            words.append(value.name)
         case Enum():
-            yield f"{type(value).__name__}.{value.name}"
+            words.append(f"{type(value).__name__}.{value.name}")
         case type():
-            yield value.__qualname__
+            words.append(value.__qualname__)
         case None | bool() | int() | float() | str():
-            yield repr(value)
+            words.append(repr(value))
         case _:
             raise TypeError(f"a kernel holds a {type(value).__name__}, which has no text of its own")

@@ -73,6 +73,11 @@ class Workers(Generic[T, R]):
                 if pipe is not None:
                     _close(pipe)
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes that were begun."""
+        return [process.pid for process in self._processes]
+
     def run(self, tasks: Sequence[T], here: Callable[[T], R]) -> list[R]:
         """What becomes of each task, in their order. What `here` raises ends it."""
         waiting = deque(range(len(tasks)))
@@ -122,6 +127,11 @@ class Companion:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._said: IO[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process, where there is one."""
+        return None if self._process is None else self._process.pid
 
     def ask(self, task: bytes, patience: float | None = None) -> bytes | None:
         """What the function makes of a task; None where it raised. Raises Ended where the process died or did not

@@ -62,17 +62,23 @@ def schedule(function: Function, target: Target, forced: Forced | None = None) -
     facts = Facts(function)
     if forced is None:
         return cheapest(facts, target)
-    what = f"kernel {function.name} cannot have the choice that is asked for"
+    made, candidate = schedule_forced(facts, target, forced)
+    return made, candidate.decision(candidates(facts, target), forced=True)
+
+
+def schedule_forced(facts: Facts, target: Target, forced: Forced) -> tuple[Schedule, Candidate]:
+    """The schedule of a kernel by the choice that is asked for; no other one is listed or priced. The same facts serve
+    many choices. UserError as `schedule` raises it."""
+    what = f"kernel {facts.function.name} cannot have the choice that is asked for"
     try:
         candidate = _forced(facts, target, forced)
-        made = candidate.schedule(facts, target)
+        return candidate.schedule(facts, target), candidate
     except UserError as error:
         why = f"{error.what}: {error.why}" if error.why else error.what
         raise UserError(what, where=error.where, why=why, fix=error.fix) from None
     except (ArithmeticError, LookupError, ValueError, AssertionError) as error:
         fix = "take a choice that `tilewright why` lists, and change it"
         raise UserError(what, why=f"its steps end with {type(error).__name__}: {error}", fix=fix) from error
-    return made, candidate.decision(candidates(Facts(function), target), forced=True)
 
 
 def _forced(facts: Facts, target: Target, forced: Forced) -> Candidate:
@@ -82,7 +88,7 @@ def _forced(facts: Facts, target: Target, forced: Forced) -> Candidate:
     if template is None:
         why = f"the templates for targets of kind {target.kind} are {', '.join(templates)}"
         raise UserError(f"there is no template {forced.get('template')!r}", why=why, fix="name one of these")
-    shape = template.recognise(facts)
+    shape = template.shape_of(facts)
     if shape is None:
         raise UserError(f"template {template.name} does not recognise it", why="it is for kernels of another shape")
     if "choice" in forced:

@@ -16,6 +16,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tilewright.plan.fusion.explain import PlanReport
@@ -123,7 +124,7 @@ def choice_of(kind: Any, record: Any, where: str = "") -> Any:
 def _read_fields(kind: Any, record: Any, where: str) -> Any:
     if not isinstance(record, Mapping):
         raise _wrong(where, record, "fields by name")
-    hints, fields = get_type_hints(kind), {f.name: f for f in dataclasses.fields(kind)}
+    hints, fields = _hints(kind), {f.name: f for f in dataclasses.fields(kind)}
     unknown = sorted(record.keys() - fields.keys())
     missing = [n for n, f in fields.items() if n not in record and f.default is dataclasses.MISSING]
     if unknown or missing:
@@ -131,6 +132,9 @@ def _read_fields(kind: Any, record: Any, where: str) -> Any:
         fix = f"its fields are {', '.join(fields)}"
         raise UserError(f"{where} is no choice that this template knows", why=what, fix=fix)
     return kind(**{name: choice_of(hints[name], value, f"{where}.{name}") for name, value in record.items()})
+
+
+_hints = cache(get_type_hints)
 
 
 def _wrong(where: str, record: Any, wanted: str) -> UserError:

@@ -74,9 +74,16 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
     def apply(self, s: Schedule, shape: ShapeT, choice: ChoiceT) -> Schedule:
         """The schedule after the steps that the choice stands for. Raises UserError where a step cannot be proved."""
 
+    def shape_of(self, facts: Facts) -> ShapeT | None:
+        """What the kernel is to this template, found once for all its choices."""
+        if self not in facts.shapes:
+            facts.shapes[self] = self.recognise(facts)
+        shape: ShapeT | None = facts.shapes[self]
+        return shape
+
     def candidates(self, facts: Facts, target: Target) -> Iterator[Candidate]:
         """Its choices for a kernel, priced; none where it does not recognise the kernel."""
-        shape = self.recognise(facts)
+        shape = self.shape_of(facts)
         if shape is not None:
             for choice in self.choices(shape, target):
                 yield Candidate(self, shape, choice, self.price(choice, shape, target))

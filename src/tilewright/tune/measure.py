@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import TracebackType
 
 from tilewright.core.forced import Forced
@@ -22,7 +23,7 @@ from tilewright.loops.transport import dumps, loads
 from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.target import Target
-from tilewright.tune.task import Task
+from tilewright.tune.task import Maker, Task
 from tilewright.tune.trial import Begin, Forget, Load, Loaded, Time
 
 PATIENCE = 10.0
@@ -34,14 +35,16 @@ class Failed(Exception):
 
 
 class Makers:
-    """Processes that make programs of a task, this one among them."""
+    """Processes that make programs of tasks, this one among them. A task is read once by each of them for all of its
+    choices."""
 
     def __init__(self, target: Target, processes: int) -> None:
         alone = {settings.COMPILE_PROCESSES.name: "1"}
         self._target = target
-        self._workers: Workers[tuple[Task, Forced | None], bytes | str] = Workers(
-            "tilewright.tune.measure:work", processes - 1, self._encode, pickle.loads, settings=alone
+        self._workers: Workers[tuple[bytes, Forced | None], bytes | str] = Workers(
+            "tilewright.tune.measure:work", processes - 1, pickle.dumps, pickle.loads, settings=alone
         )
+        self._task: tuple[Task, bytes] | None = None
 
     def __enter__(self) -> Makers:
         return self
@@ -51,25 +54,35 @@ class Makers:
     ) -> None:
         self._workers.__exit__(kind, error, trace)
 
-    def _encode(self, job: tuple[Task, Forced | None]) -> bytes:
-        return dumps((*job, self._target))
+    @property
+    def pids(self) -> list[int]:
+        """The processes beside this one."""
+        return self._workers.pids
 
     def make(self, task: Task, asked: Sequence[Forced | None]) -> list[bytes | str]:
         """The program of each choice, as an executable pickles; why there is none, where a step is refused."""
-        return self._workers.run([(task, one) for one in asked], lambda job: make(*job, self._target))
+        if self._task is None or self._task[0] is not task:
+            self._task = task, dumps((task, self._target))
+        body = self._task[1]
+        return self._workers.run([(body, one) for one in asked], lambda job: make(*job))
 
 
-def make(task: Task, asked: Forced | None, target: Target) -> bytes | str:
-    """The program of a choice, or why there is none."""
+def make(body: bytes, asked: Forced | None) -> bytes | str:
+    """The program of a choice, of a task and a target in transport's form; or why there is none."""
     try:
-        return pickle.dumps(task.program(target, asked))
+        return pickle.dumps(_maker(body).program(asked))
     except UserError as error:
         return error.why or error.what
 
 
+@lru_cache(maxsize=1)
+def _maker(body: bytes) -> Maker:
+    return Maker(*loads(body))
+
+
 def work(job: bytes) -> bytes:
-    """What another process makes of a task, a choice and a target."""
-    return pickle.dumps(make(*loads(job)))
+    """What another process makes of a task with its target, and a choice."""
+    return pickle.dumps(make(*pickle.loads(job)))
 
 
 class Trials:
@@ -89,6 +102,11 @@ class Trials:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.end()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs the programs, where one was begun."""
+        return self._process.pid
 
     def load(self, number: int, program: bytes) -> Loaded:
         """Runs a program once. Failed where it crashes, takes too long, or gives other results than the first one."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -249,6 +249,19 @@ class Search:
             PAIRS,
             self.measured,
         )
+
+
+def better_of(found: Record, before: Record | None) -> Record:
+    """What was found, or what was known before where that gains as much; with all that was measured."""
+    if before is None:
+        return found
+    measured = {**before.measured, **found.measured}
+    if before.is_better:
+        gains = found.is_better and found.seconds / found.default_seconds < (
+            before.seconds / before.default_seconds - GAIN / 2
+        )
+        return replace(found if gains else before, measured=measured)
+    return replace(found, measured=measured)
 
 
 def space_of(task: Task, target: Target) -> list[Choice]:

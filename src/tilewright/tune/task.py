@@ -1,7 +1,7 @@
 """A kernel to be tuned, as a program of its own.
 
-    task_of(planned, function, sizes)   what of a planned module a kernel needs, and nothing of its weights
-    task.program(target, asked)         the executable that runs the kernel alone, by a choice or by default
+    task_of(planned, function, sizes)       what of a planned module a kernel needs, and nothing of its weights
+    Maker(task, target).program(asked)      the executable that runs the kernel alone, by a choice or by default
 
 A task goes to other processes as bytes (`loops.transport`). Parameters in constant memory are constants of the program,
 so that what a schedule packs is packed before a call, as in the network. Weights are random numbers: how long a kernel
@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.analysis.sizes import Sizes
 from tilewright.analysis.structure import key_of
 from tilewright.compiler.compiled import finish, interface_of, link
-from tilewright.compiler.pipeline import own_symbols, pipeline, schedule_kernel
+from tilewright.compiler.pipeline import own_symbols, pipeline
 from tilewright.core.forced import Forced
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr
@@ -28,7 +28,11 @@ from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
 from tilewright.graph.symbolic import Call, Constant
+from tilewright.loops.edit import stored_buffers
 from tilewright.loops.nodes import Buffer, Function
+from tilewright.plan.choose import schedule_forced
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.template import cheapest
 from tilewright.runtime.executable import Executable
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
@@ -55,24 +59,37 @@ class Task:
         """The key that its records have."""
         return key_of(self.function)
 
-    def program(self, target: Target, asked: Forced | None = None) -> Executable:
-        """The executable that runs the kernel alone. UserError where a choice that is asked for is refused."""
-        passes = pipeline(target)
-        at = [step.name for step in passes].index("schedule")
-        made, _ = schedule_kernel(own_symbols(self.function), target, asked)
-        module = _module_of(made.func, self._constants(made.func))
-        return link(finish(module, interface_of(module.graph), passes[at + 1 :], target), target, 0.0, threads=1)
 
-    def _constants(self, function: Function) -> dict[str, Array]:
+class Maker:
+    """Makes programs of one task: what they share, facts of the kernel and numbers for its weights, is made once."""
+
+    def __init__(self, task: Task, target: Target) -> None:
+        self.task, self.target = task, target
+        self._facts = Facts(own_symbols(task.function))
+        passes = pipeline(target)
+        self._passes = passes[[step.name for step in passes].index("schedule") + 1 :]
+        self._constants: dict[str, Array] = {}
+
+    def program(self, asked: Forced | None = None) -> Executable:
+        """The executable that runs the kernel alone. UserError where a choice that is asked for is refused."""
+        if asked is None:
+            made, _ = cheapest(self._facts, self.target)
+        else:
+            made, _ = schedule_forced(self._facts, self.target, asked)
+        module = _module_of(made.func, self._content(made.func))
+        compiled = finish(module, interface_of(module.graph), self._passes, self.target)
+        return link(compiled, self.target, 0.0, threads=1)
+
+    def _content(self, function: Function) -> dict[str, Array]:
         """The content of parameters in constant memory, by their names: numbers between 0.5 and 1, so that no sum comes
         near zero."""
-        rng, found = np.random.default_rng(0), dict[str, Array]()
         for n, buffer in enumerate(_inputs(function)):
-            if buffer.scope is Scope.CONSTANT:
-                shape = [_number(extent, {}) for extent in buffer.shape]
-                known = self.numbers.get(n)
-                found[buffer.name] = rng.uniform(0.5, 1, shape).astype(buffer.dtype.numpy) if known is None else known
-        return found
+            if buffer.scope is Scope.CONSTANT and buffer.name not in self._constants:
+                shape, rng = [_number(extent, {}) for extent in buffer.shape], np.random.default_rng(n)
+                known = self.task.numbers.get(n)
+                drawn = 0.5 + rng.random(shape, dtype=np.float32) / 2 if known is None else known
+                self._constants[buffer.name] = drawn.astype(buffer.dtype.numpy)
+        return dict(self._constants)
 
 
 def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Task | None:
@@ -94,6 +111,22 @@ def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Ta
             assert isinstance(attrs, Constant)
             numbers[n] = planned.constants[attrs.name]
     return Task(function, len(places), known, numbers)
+
+
+def task_alone(function: Function, sizes: Mapping[str, int]) -> Task | str:
+    """The task of a function that belongs to no network, or why nothing can call it alone."""
+    dims = {e for b in _inputs(function) if b.scope is not Scope.CONSTANT for e in b.shape}
+    unknown = [s.name for s in function.symbols if s not in dims]
+    if unknown:
+        return f"no dimension of an input is {unknown[0]}"
+    changed = stored_buffers(function.body) & set(_inputs(function))
+    if function.outputs == 0 or changed:
+        name = min((b.name for b in changed), default="")
+        return f"it changes {name}, which it is given" if name else "it has no output"
+    assumed = Sizes({s: sizes[s.name] for s in function.symbols if s.name in sizes})
+    known = {s.name: assumed.of(s) for s in function.symbols}
+    large = next((b.name for b in function.params if _bytes(b, known) > LIMIT), None)
+    return Task(function, 1, known) if large is None else f"{large} is larger than {LIMIT >> 20} MiB"
 
 
 def _graphs(module: Module) -> Iterator[GraphFunction]:

@@ -9,6 +9,7 @@ facts.begin_inlined()    a schedule that begins with that inlining
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function
@@ -23,6 +24,8 @@ class Facts:
 
     def __init__(self, function: Function) -> None:
         self.function = function
+        self.shapes: dict[object, Any] = {}
+        """What the kernel is to each template that was asked."""
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
