@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search-rate bench-search-tables bench-tuned bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -145,6 +145,10 @@ bench-tuned: $(PEER)
 # make bench-before-after BEFORE=main ARGS='--only BERT --target x86-64-v3'
 bench-before-after: $(PEER)
 	$(BIN)/python -m benchmarks.before_after --before $(or $(BEFORE),$(error BEFORE=COMMIT says what to compare with)) $(ARGS)
+
+# Half an hour. Operators written as plain loops, by price and tuned: make bench-search ARGS='--only C2D --batch 16 --budget 10'
+bench-search: $(PEER)
+	$(BIN)/python -m benchmarks.search $(ARGS)
 
 # Numbers written by hand in the floors that plan: make count-constants ARGS=--json
 count-constants:

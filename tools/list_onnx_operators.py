@@ -43,7 +43,8 @@ that passes fails the tests. They are, by the reason:
 ## Limits
 
 - Dimensions may be symbols, bound by the shapes of each call, and sizes may be computed from data while a model runs
-  (`NonZero`, `Compress`, a `Reshape` by an input). The number of dimensions of every value must follow from the model.
+  (`NonZero`, `Compress`, a `Reshape` by an input). The number of dimensions of every value must follow from the model,
+  or be given by `dims=` for an input without one.
 - Sizes of the weights of a convolution are numbers of the model, not of the call.
 - No strings, sequences, optionals or maps. No complex numbers other than as pairs. No floats of six bits.
 - Integers of two and four bits and floats of four and eight bits are stored, moved, cast, quantized and dequantized; what

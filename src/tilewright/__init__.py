@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tilewright.report.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from tilewright.api.autoschedule import autoschedule
     from tilewright.api.autotune import autotune
     from tilewright.api.check_operator import check_operator
     from tilewright.api.compile import compile
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tilewright.target.instructions import Instruction, Register
 
 _HOME = {
+    "autoschedule": "tilewright.api.autoschedule",
     "autotune": "tilewright.api.autotune",
     "build": "tilewright.api.programs",
     "check_operator": "tilewright.api.check_operator",
@@ -104,6 +106,7 @@ __all__ = [
     "Trace",
     "UserError",
     "__version__",
+    "autoschedule",
     "autotune",
     "build",
     "check_operator",

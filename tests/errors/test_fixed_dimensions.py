@@ -71,6 +71,14 @@ COMMAND_LINES = {
         "--dim n=2 contradicts --dim n=1\nwhy:  a program is compiled for one size of a dimension\n"
         "fix:  leave one of them out; a dimension that is not given may have any size\n"
     ),
+    "--dim x=[n,3": "cannot use --dim x=[n,3\nwhy:  its dimensions, sizes or names, stand between brackets\n"
+    "fix:  write --dim 'x=[n, 3]'\n",
+    "--dim x=[n,,3]": "cannot use --dim x=[n,,3]\nwhy:  its dimensions, sizes or names, stand between brackets\n"
+    "fix:  write --dim 'x=[n, 3]'\n",
+    "--dim x=[n,3]": (
+        "cannot take the dimensions of 'x'\nat:   x = [n, 3]\nwhy:  the model says them itself\n"
+        "fix:  leave it out; dims={name: size} sets a dimension by its own name\n"
+    ),
     "--dim batch=4": (
         "no dimension is called 'batch'\nat:   dimension batch = 4\nwhy:  the dimensions are n\n"
         "fix:  write dims={'n': 4}, or --dim n=4\n"

@@ -152,9 +152,10 @@ the model uses what is not supported: 3 errors
    1. the element type of a value is not supported
       at:   input 'x'
       why:  it has string
-   2. an input without a rank is not supported
+   2. an input has no rank
       at:   input 'n'
-      fix:  declare the shape of the input; dimensions may be names
+      why:  the model can be read with any number of dimensions
+      fix:  give its dimensions, sizes or names: dims={'n': ['n', 3]}, or --dim 'n=[n, 3]'
    3. only tensors can be inputs
       at:   input 's'
       why:  its type is sequence"""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.api.compile import compile
 from tilewright.api.tuning import TuneResult, tune_with
+from tilewright.core.reading import Dims
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.arguments import check_kind
 from tilewright.runtime.executable import Executable
@@ -27,7 +28,7 @@ def autotune(
     budget: str | float = "60s",
     target: str | Target = "native",
     threads: int | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Dims | None = None,
     sizes: Mapping[str, int] | None = None,
     level: int = HIGHEST,
     off: Iterable[str] = (),

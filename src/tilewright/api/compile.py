@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.stored import Stored, compiler_version
 from tilewright.core.collection import rare_collections
 from tilewright.core.forced import Forced, forced_in, read_forced
-from tilewright.core.reading import Reading
+from tilewright.core.reading import Dims, Reading
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.report import settings
@@ -45,7 +45,7 @@ def compile(
     *,
     target: str | Target = "native",
     threads: int | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Dims | None = None,
     level: int = HIGHEST,
     off: Iterable[str] = (),
     precision: str = PLAIN,
@@ -64,7 +64,7 @@ def compile(
     TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
     the store and found again.
     `dims` are sizes of dynamic dimensions by their names: the program is compiled for these alone, which may make it
-    faster; all other dimensions stay as they are.
+    faster; all others stay as they are. Dimensions of an input without a rank are sizes and names: {"x": ["n", 3]}.
     `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
     to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
@@ -83,7 +83,7 @@ def compile(
     """
     start = time.perf_counter()
     _check_kinds(target, dims, level, off, precision)
-    reading = Reading(strict, seed).check()
+    sizes, reading = Reading(strict, seed).check().with_dims(dims or {})
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     check_denormals(denormals, machine)
@@ -91,7 +91,7 @@ def compile(
 
     def make(tuned: Tuned) -> Executable:
         switches = Switches(level, names, precision, _read_choices(choices), tuned)
-        return _made(model, machine, threads, switches, dict(dims or {}), reading, start)
+        return _made(model, machine, threads, switches, sizes, reading, start)
 
     if tune not in (None, OFF):
         from tilewright.api.tuning import tune_with
@@ -174,8 +174,6 @@ def _check_kinds(target: object, dims: object, level: object, off: object, preci
     check_kind("target", target, (str, Target), "the name of a machine, or a Target", 'target="native"')
     if dims is not None:
         check_kind("dims", dims, Mapping, "a mapping from names of dimensions to their sizes", 'dims={"n": 1}')
-        for dim in dims:  # type: ignore[attr-defined]
-            check_kind("a key of dims", dim, str, "the name of a dimension", 'dims={"n": 1}')
     check_kind("level", level, int, f"a whole number from 0 to {HIGHEST}", f"level={HIGHEST}")
     check_kind("off", off, Iterable, "a pass, or several, by their names", 'off=("winograd",)')
     for name in (off,) if isinstance(off, str | bytes) else tuple(off):  # type: ignore[arg-type]

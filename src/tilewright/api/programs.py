@@ -53,7 +53,9 @@ def compile_model(
     read_pass_switches(switches.level, switches.off, switches.precision)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
-    module = _checked(model) if isinstance(model, Module) else read(model, reading)
+    if isinstance(model, Module):
+        reading.check_shapes([p.name for p in _checked(model).graph.params], [])
+    module = model if isinstance(model, Module) else read(model, reading)
     executable = compile_module(fix_dimensions(module, sizes), target, threads, switches)
     executable.compile_seconds = time.perf_counter() - start
     return executable

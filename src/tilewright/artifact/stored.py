@@ -80,6 +80,7 @@ class Stored:
             extensions=extensions.stamp(),
             strict=self.reading.strict,
             seed=self.reading.seed,
+            shapes=repr(self.reading.shapes),
             dims=" ".join(f"{dim}={size}" for dim, size in sorted(self.sizes.items())),
         )
 

@@ -13,6 +13,7 @@ from tilewright.cli.guard import note
 from tilewright.cli.imports import import_modules
 from tilewright.cli.tables import counted, duration
 from tilewright.core.forced import EXAMPLE, Forced
+from tilewright.core.reading import Dim
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.graph.nodes import GraphFunction
 from tilewright.report import settings
@@ -74,8 +75,32 @@ def read_choices(path: str | None) -> Mapping[str, Forced] | None:
         raise UserError("cannot read the file of --choices", where=path, why=str(error), fix=fix) from None
 
 
-def read_dims(words: Sequence[str]) -> dict[str, int]:
-    """The sizes that `--dim` gives; whether the model has such dimensions, compiling tells."""
+def read_dims(words: Sequence[str]) -> dict[str, int | Sequence[Dim]]:
+    """The sizes of dimensions that `--dim` gives, `n=1`, and the dimensions of inputs, `x=[n, 3]`. Whether the model
+    has such ones, compiling tells."""
+    shapes: dict[str, Sequence[Dim]] = {}
+    others = []
+    for each in words:
+        name, equals, text = (part.strip() for part in each.partition("="))
+        if equals and text.startswith("["):
+            shapes[name] = _read_shape(name, text, each)
+        else:
+            others.append(each)
+    return {**read_sizes(others), **shapes}
+
+
+def _read_shape(name: str, text: str, word: str) -> list[Dim]:
+    """The dimensions of an input as an option gives them: `[n, 3]`."""
+    inner = text[1:].removesuffix("]").strip()
+    parts = [part.strip() for part in inner.split(",")] if inner else []
+    if not text.endswith("]") or not all(parts):
+        why = "its dimensions, sizes or names, stand between brackets"
+        raise UserError(f"cannot use --dim {word}", why=why, fix=f"write --dim '{name or 'x'}=[n, 3]'")
+    return [int(part[:20]) if part.isascii() and part.isdigit() else part for part in parts]
+
+
+def read_sizes(words: Sequence[str]) -> dict[str, int]:
+    """The sizes of dimensions that an option gives."""
     sizes: dict[str, int] = {}
     for word in (part for each in words for part in each.split(",")):
         name, equals, text = (part.strip() for part in word.partition("="))

@@ -39,7 +39,8 @@ Dims = Annotated[
     typer.Option(
         "--dim",
         metavar="NAME=N",
-        help="Compile for this size of a dynamic dimension alone, such as sequence=1; may be given again.",
+        help="Compile for this size of a dynamic dimension alone, such as sequence=1; or the dimensions of an input "
+        "without a rank, 'x=[n, 3]'. May be given again.",
         show_default=False,
     ),
 ]

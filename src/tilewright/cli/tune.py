@@ -13,7 +13,7 @@ from tilewright.artifact.stored import compiler_version
 from tilewright.cli import options
 from tilewright.cli.fit import say
 from tilewright.cli.guard import note
-from tilewright.cli.model import read_dims
+from tilewright.cli.model import read_dims, read_sizes
 from tilewright.cli.saving import place_for, save_text
 from tilewright.cli.tables import counted, duration, json_text, table
 from tilewright.core.switches import PLAIN
@@ -98,7 +98,7 @@ def _tuned(model: str, seconds: float, dims: list[str], sizes: list[str], target
             budget=seconds,
             target=target,
             dims=read_dims(dims),
-            sizes=read_dims(sizes),
+            sizes=read_sizes(sizes),
             precision=precision,
             tell=tell,
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilewright.compiler.processes import processes_for_kernels
 from tilewright.graph.nodes import Module
@@ -24,7 +24,7 @@ from tilewright.report.logs import debug
 from tilewright.target import Target
 from tilewright.tune.measure import Failed, Makers
 from tilewright.tune.records import Record, Records, without_choice
-from tilewright.tune.search import GAIN, Search
+from tilewright.tune.search import Search, better_of
 from tilewright.tune.space import space_of
 from tilewright.tune.task import Task, task_of
 
@@ -100,7 +100,7 @@ class Tuning:
             with search:
                 while search.goes_on and time.monotonic() < end:
                     search.step()
-                found = _better_of(search.confirm(), before)
+                found = better_of(search.confirm(), before)
         except Failed as error:
             debug("%s cannot be tuned: %s", name, error)
             return Row(name, task.calls, share, 0.0, 1.0, 0, str(error))
@@ -141,19 +141,6 @@ def _price(task: Task, target: Target) -> float:
     """The seconds that the calls of a kernel should take; nothing where there is no choice."""
     space = space_of(task, target)
     return task.calls * space[0].price if space else 0.0
-
-
-def _better_of(found: Record, before: Record | None) -> Record:
-    """What was found, or what was known before where that gains as much; with all that was measured."""
-    if before is None:
-        return found
-    measured = {**before.measured, **found.measured}
-    if before.is_better:
-        gains = found.is_better and found.seconds / found.default_seconds < (
-            before.seconds / before.default_seconds - GAIN / 2
-        )
-        return replace(found if gains else before, measured=measured)
-    return replace(found, measured=measured)
 
 
 def _flushed(module: Module, target: Target) -> int:

@@ -216,3 +216,16 @@ class Search:
 def chance_of(wins: int, pairs: int) -> float:
     """The chance that one of two equals wins so many pairs, or more."""
     return float(sum(math.comb(pairs, n) for n in range(wins, pairs + 1)) / 2**pairs)
+
+
+def better_of(found: Record, before: Record | None) -> Record:
+    """What was found, or what was known before where that gains as much; with all that was measured."""
+    if before is None:
+        return found
+    measured = {**before.measured, **found.measured}
+    if before.is_better:
+        gains = found.is_better and found.seconds / found.default_seconds < (
+            before.seconds / before.default_seconds - GAIN / 2
+        )
+        return replace(found if gains else before, measured=measured)
+    return replace(found, measured=measured)

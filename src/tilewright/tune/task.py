@@ -28,6 +28,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
 from tilewright.graph.symbolic import Call, Constant
+from tilewright.loops.edit import stored_buffers
 from tilewright.loops.nodes import Buffer, Function
 from tilewright.plan.choose import schedule_forced
 from tilewright.plan.facts.kernel import Facts
@@ -110,6 +111,22 @@ def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Ta
             assert isinstance(attrs, Constant)
             numbers[n] = planned.constants[attrs.name]
     return Task(function, len(places), known, numbers)
+
+
+def task_alone(function: Function, sizes: Mapping[str, int]) -> Task | str:
+    """The task of a function that belongs to no network, or why nothing can call it alone."""
+    dims = {e for b in _inputs(function) if b.scope is not Scope.CONSTANT for e in b.shape}
+    unknown = [s.name for s in function.symbols if s not in dims]
+    if unknown:
+        return f"no dimension of an input is {unknown[0]}"
+    changed = stored_buffers(function.body) & set(_inputs(function))
+    if function.outputs == 0 or changed:
+        name = min((b.name for b in changed), default="")
+        return f"it changes {name}, which it is given" if name else "it has no output"
+    assumed = Sizes({s: sizes[s.name] for s in function.symbols if s.name in sizes})
+    known = {s.name: assumed.of(s) for s in function.symbols}
+    large = next((b.name for b in function.params if _bytes(b, known) > LIMIT), None)
+    return Task(function, 1, known) if large is None else f"{large} is larger than {LIMIT >> 20} MiB"
 
 
 def _graphs(module: Module) -> Iterator[GraphFunction]:

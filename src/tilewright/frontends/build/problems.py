@@ -35,6 +35,10 @@ class Problems:
     def append(self, error: UserError) -> None:
         self._errors.append(error)
 
+    def texts(self) -> list[str]:
+        """What the errors say."""
+        return [str(e) for e in self._errors]
+
     def extend(self, others: Problems) -> None:
         """Takes in the errors of other problems."""
         self._errors += others._errors

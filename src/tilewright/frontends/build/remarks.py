@@ -41,6 +41,10 @@ class Remarks:
         """Something of this kind at a place, with the names or numbers that show it."""
         self._found.setdefault(kind, {}).setdefault(where, why)
 
+    def has(self, kind: Kind) -> bool:
+        """Whether there is something of this kind."""
+        return kind in self._found
+
     def tell(self) -> None:
         """A `ModelWarning` for each kind, at the line outside of this package that asked for the model."""
         for kind, places in self._found.items():

@@ -11,6 +11,7 @@ The arrays stay valid as long as they are referenced. The files must not be chan
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from collections.abc import Iterator
@@ -105,7 +106,8 @@ class ModelFile:
 
     `proto` is the model with its large tensors emptied: they keep name, dims and data_type, and their data is in the
     external location "", which means the model's own bytes. Ask `tensor` for data, of these and of all other tensors.
-    `bodies` are its graphs and functions; `remarks` what was found in the file that ONNX does not allow.
+    `bodies` are its graphs and functions; `remarks` what was found in the file that ONNX does not allow; `nodes` how
+    many nodes were read of it.
     """
 
     def __init__(self, mapped: MappedFile, source: str, external: ExternalFiles, limits: Limits) -> None:
@@ -113,7 +115,7 @@ class ModelFile:
         self._source = source
         self._external = external
         self._limits = limits
-        self._nodes = 0
+        self.nodes = 0
         if not len(mapped.data):
             raise damaged(source, "it is empty")
         try:
@@ -146,6 +148,12 @@ class ModelFile:
         shape, nbytes = shape_of(tensor, element, self._limits, where)
         return data_in_proto(tensor, element, shape, nbytes, where)
 
+    def again(self) -> ModelFile:
+        """The same file, for a reading that is a trial: its nodes count apart, and its remarks are its own."""
+        trial = copy.copy(self)
+        trial.nodes, trial.remarks = 0, Remarks()
+        return trial
+
     def locate(self, tensor: TensorProto) -> Location | None:
         """Where a tensor's data is in a file; None if it is in `proto`, or if the model came from memory."""
         where = tensor_name(tensor, self._source)
@@ -157,8 +165,8 @@ class ModelFile:
     def count_nodes(self, more: int, where: str | None) -> None:
         """Notes that so many nodes are read now. Raises UserError where they are too many: functions that call
         functions several times are small files of any number of nodes."""
-        self._nodes += more
-        if self._nodes > self._limits.nodes:
+        self.nodes += more
+        if self.nodes > self._limits.nodes:
             raise UserError(
                 "the model has too many nodes",
                 where=where or self._source,

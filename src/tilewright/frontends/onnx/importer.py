@@ -33,7 +33,8 @@ from tilewright.frontends.onnx.functions import Body
 from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, NEGATIVE_SIZE, OPSET_MISSING, OUTPUT_TWICE
 from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.order import check_order, in_order
-from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call
+from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
+from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
 from tilewright.frontends.onnx.sloppy import check_default, check_names, check_shape, check_values, newest_version
 from tilewright.frontends.onnx.structure import domain_of
 from tilewright.frontends.onnx.tensors import ELEMENTS
@@ -70,7 +71,10 @@ def read(
         file = open_model(model)
     else:
         file = from_proto(model)
-    module = Importer(file, reading.seed).module()
+    known = [info.name for info in file.proto.graph.input]
+    reading.check_shapes(known, inputs_without_rank(file.proto.graph))
+    shapes, unknown = find_ranks(file, dict(reading.shapes), _problems_with)
+    module = Importer(file, reading.seed, shapes, unknown).module()
     if reading.strict:
         file.remarks.check()
     if warn:
@@ -78,11 +82,24 @@ def read(
     return module
 
 
-class Importer:
-    """Reads one model. Handlers of control flow call back `body` for the sub-graphs that they take."""
+def _problems_with(file: ModelFile, shapes: Shapes) -> Problems:
+    importer = Importer(file, 0, shapes)
+    importer.results()
+    return importer.problems
 
-    def __init__(self, file: ModelFile, seed: int | str = 0) -> None:
+
+class Importer:
+    """Reads one model. Handlers of control flow call back `body` for the sub-graphs that they take.
+
+    `shapes` are the dimensions of inputs of which the model does not say how many they have; any other one is left
+    open, which is a problem where `unknown` says why.
+    """
+
+    def __init__(
+        self, file: ModelFile, seed: int | str, shapes: Shapes, unknown: Mapping[str, str] | None = None
+    ) -> None:
         self.file = file
+        self._shapes, self._unknown = shapes, unknown or {}
         self.draws = 0
         self.copies = 1
         self.patterns: dict[tuple[object, ...], Changing] = {}
@@ -102,6 +119,12 @@ class Importer:
 
     def module(self) -> Module:
         """The whole model."""
+        results = self.results()
+        self.problems.check("the model uses what is not supported")
+        return self.graph.module(results)
+
+    def results(self) -> dict[str, Value]:
+        """Reads the whole model; its outputs, unless there are problems."""
         proto, remarks = self.file.proto.graph, self.file.remarks
         check_names(proto, self.file.bodies, remarks)
         nodes = in_order(proto.node, [i.name for i in proto.input], [t.name for t in proto.initializer], remarks)
@@ -112,8 +135,7 @@ class Importer:
             self.nodes(nodes, [o.name for o in proto.output])
             results = self._results(proto)
             check_values(proto.value_info, self.scopes.innermost, remarks)
-        self.problems.check("the model uses what is not supported")
-        return self.graph.module(results)
+        return results
 
     def _seed_of_draws(self) -> Tensor:
         """The seed of draws without one of their own, possibly an input of its own."""
@@ -239,16 +261,27 @@ class Importer:
         if element is None:
             self.problems.append(_element_problem(info.type.tensor_type.elem_type, where))
             return None
+        dtype = dtypes.from_numpy(element.dtype)
+        assert dtype is not None
         if not info.type.tensor_type.HasField("shape"):
-            fix = "declare the shape of the input; dimensions may be names"
-            self.problems.add("an input without a rank is not supported", where=where, fix=fix)
-            return None
+            given = self._given(info.name, where)
+            return None if given is None else TensorType.of(dtype, given)
         dims = info.type.tensor_type.shape.dim
         if len(dims) > MOST_DIMENSIONS:
             raise UserError("an input has too many dimensions", where=where, why=f"it has {len(dims)}")
-        dtype = dtypes.from_numpy(element.dtype)
-        assert dtype is not None
         return TensorType.of(dtype, [self._dimension(d, info.name, n, where) for n, d in enumerate(dims)])
+
+    def _given(self, name: str, where: str) -> list[Expr | int] | None:
+        """The dimensions of an input of which the model does not say how many it has."""
+        dims = self._shapes.get(name)
+        if dims is not None:
+            symbol = self._dimensions.symbol
+            return [symbol(d, f"{name}_{n}") if isinstance(d, str) else d for n, d in enumerate(dims)]
+        if name in self._unknown:
+            quoted = clip(name)
+            fix = f"give its dimensions, sizes or names: dims={{{quoted}: ['n', 3]}}, or --dim '{quoted[1:-1]}=[n, 3]'"
+            self.problems.add("an input has no rank", where=where, why=self._unknown[name], fix=fix)
+        return None
 
     def _dimension(self, dimension, name: str, n: int, where: str) -> Expr | int:  # type: ignore[no-untyped-def]
         if dimension.WhichOneof("value") == "dim_value":
@@ -341,6 +374,7 @@ class Importer:
                 else self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
             )
         version = self._version(domain, node, source)
+        given = without_hints(given, version, domain)
         handler = HANDLERS.find(node.op_type, version, domain)
         if handler is None:
             return self._standard(node, given, version, None if unread else tensors, source, wanted)
