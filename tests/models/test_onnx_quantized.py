@@ -110,6 +110,22 @@ def test_lstms_that_onnx_runtime_quantizes(direction: str, rows: bool, tmp_path:
             assert 0 < np.abs(array - exact).max() < 0.05, "close to the plain layer, and not the same"
 
 
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("operator", ["MatMul", "LSTM"])
+def test_weights_without_a_zero_point_stay_bytes(operator: str, columns: bool, tmp_path: Path) -> None:
+    """Zero points of columns, or of one direction of a layer, are known to be 0: no operand is widened for them."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    plain = model(node, {"x": (FLOAT, ["n", 24])}, ("y",), w=normal(24, 8)) if operator == "MatMul" else None
+    onnx.save(plain or lstm(16, 10, "forward"), tmp_path / "f.onnx")
+    quantization.quantize_dynamic(
+        tmp_path / "f.onnx", tmp_path / "q.onnx", per_channel=columns, weight_type=quantization.QuantType.QInt8
+    )
+    text = str(read(onnx.load(tmp_path / "q.onnx")))
+    assert "i8[" in text
+    assert "i16" not in text
+
+
 LSTM_INPUTS = ["x", "W", "R", "B", "n", "h0", "c0", "P", "ws", "wz", "rs", "rz"]
 
 

@@ -24,7 +24,8 @@ from tilewright.report.logs import debug
 from tilewright.target import Target
 from tilewright.tune.measure import Failed, Makers
 from tilewright.tune.records import Record, Records, without_choice
-from tilewright.tune.search import Search, better_of, space_of
+from tilewright.tune.search import Search, better_of
+from tilewright.tune.space import space_of
 from tilewright.tune.task import Task, task_of
 
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
