@@ -194,8 +194,8 @@ def require_settled(plan: Plan) -> None:
         if left:
             raise SystemExit(
                 f"{version.name}: the machine is too busy to be measured, and the versions would go by different "
-                f"figures: {', '.join(left)}. Run it while nothing else runs, by estimates (TILEWRIGHT_CALIBRATE=0), or, "
-                "even so, with --unsettled"
+                f"figures: {', '.join(left)}. Run it while nothing else runs, by estimates (TILEWRIGHT_CALIBRATE=0), "
+                "or, even so, with --unsettled"
             )
 
 
