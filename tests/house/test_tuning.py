@@ -26,7 +26,7 @@ from tilewright.tune import measure, search, trial
 from tilewright.tune.measure import Failed, Makers, Trials
 from tilewright.tune.network import Tuning, read_budget
 from tilewright.tune.records import Record, Records, read_text
-from tilewright.tune.residual import fit
+from tilewright.tune.residual import Residual
 from tilewright.tune.search import Search
 from tilewright.tune.space import Choice, space_of
 from tilewright.tune.strategy import BATCH
@@ -296,10 +296,12 @@ def test_budgets(text: str | int, seconds: float) -> None:
 
 def test_what_prices_leave_out_is_learned() -> None:
     """Choices with one value of a field take twice as long as their prices say."""
-    rows = [("t", {"a": a, "b": b}, 2.0 if a == 1 else 1.0) for a in range(3) for b in range(4)]
-    model = fit(rows)
-    assert model.factor("t", {"a": 1, "b": 9}) > 1.5 > 1.2 > model.factor("t", {"a": 0, "b": 1})
-    assert fit([]).factor("t", {"a": 1}) == 1.0
+    choices = [("t", {"a": a, "b": b}) for a in range(3) for b in range(5)]
+    rows = [n for n, (_, c) in enumerate(choices) if c["b"] < 4]
+    factors = Residual(choices).factors(rows, [2.0 if choices[n][1]["a"] == 1 else 1.0 for n in rows])
+    found = dict(zip(((c["a"], c["b"]) for _, c in choices), factors, strict=True))
+    assert found[1, 4] > 1.5 > 1.2 > found[0, 4]
+    assert list(Residual(choices).factors([], [])) == [1.0] * 15
 
 
 def test_results_are_compared_by_what_rounding_explains() -> None:

@@ -21,11 +21,12 @@ from tilewright.target import Target
 from tilewright.target.host import current_host
 from tilewright.tune.network import Row, Tuning, read_budget
 from tilewright.tune.records import Records
+from tilewright.tune.search import chance_of
 from tilewright.tune.trial import feeds_of
 
-PAIRS, LOSSES, SLOWER = 15, 12, 1.005
-"""Runs of the program before and after in turns; where so many are lost, or the median is so much longer, what was
-found is taken back."""
+PAIRS, LOTS, CHANCE, SLOWER = 15, 4, 0.02, 1.005
+"""Runs of the program before and after in turns, lot after lot until one of them wins more than chance gives equals;
+where that is the one before, or where none does and the median is so much longer, what was found is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,7 @@ def tune_with(
     if not tuning.changes(since):
         return TuneResult(tuple(rows), len(tuning), None, True, before)
     after = make()
-    ratio, lost = _race(before, after, sizes or {})
-    kept = lost < LOSSES and ratio < SLOWER
+    ratio, kept = _race(before, after, sizes or {})
     if not kept:
         tuning.withdraw(since)
         after = before
@@ -88,20 +88,27 @@ def _check(store: Store, machine: Target) -> None:
         raise UserError(f"cannot tune for {machine}", why=why, fix="tune on such a machine, and export the records")
 
 
-def _race(before: Executable, after: Executable, sizes: Mapping[str, int]) -> tuple[float, int]:
-    """The median time of a call of the program after over that before, and how many of the pairs it lost."""
+def _race(before: Executable, after: Executable, sizes: Mapping[str, int]) -> tuple[float, bool]:
+    """The median time of a call of the program after over that before, and whether it is to be kept."""
     assumed = Sizes()
     known = {s.name: assumed.of(s) for s in before.interface.symbols} | dict(sizes)
     feeds = feeds_of(before, known)
     pair = (before, after)
     for executable in pair:
         executable(*feeds)
-    ratios, order = [], np.random.default_rng(0)
-    for _ in range(PAIRS):
+    # Of one thread what counts is its own time, whatever runs beside it.
+    clock = time.thread_time if before.threads == 1 else time.perf_counter
+    ratios, order = list[float](), np.random.default_rng(0)
+    for n in range(PAIRS * LOTS):
         taken = [0.0, 0.0]
-        for n in order.permutation(2):
-            start = time.perf_counter()
-            pair[n](*feeds)
-            taken[n] = time.perf_counter() - start
+        for which in order.permutation(2):
+            start = clock()
+            pair[which](*feeds)
+            taken[which] = clock() - start
         ratios.append(taken[1] / taken[0])
-    return statistics.median(ratios), sum(ratio > 1 for ratio in ratios)
+        if (n + 1) % PAIRS == 0:
+            wins, losses = sum(r < 1 for r in ratios), sum(r > 1 for r in ratios)
+            if min(chance_of(wins, n + 1), chance_of(losses, n + 1)) <= CHANCE:
+                return statistics.median(ratios), wins > losses
+    ratio = statistics.median(ratios)
+    return ratio, ratio < SLOWER

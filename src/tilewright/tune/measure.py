@@ -27,7 +27,10 @@ from tilewright.tune.task import Maker, Task
 from tilewright.tune.trial import Begin, Forget, Load, Loaded, Time
 
 PATIENCE = 10.0
-"""Seconds that a message may take beyond what calls of the default program take."""
+"""Seconds that a message may take beyond what its calls should."""
+
+SLOWER = 4.0
+"""How many times as long as the first call of a program its turns may take."""
 
 
 class Failed(Exception):
@@ -93,6 +96,7 @@ class Trials:
         self._begin = Begin(dict(sizes), flush)
         self._process = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"})
         self._loaded: dict[int, bytes] = {}
+        self._seconds: dict[int, float] = {}
         self._fresh = True
 
     def __enter__(self) -> Trials:
@@ -120,14 +124,15 @@ class Trials:
             raise Failed("it cannot be called")
         if answer.wrong:
             raise Failed(answer.wrong)
-        self._loaded[number] = program
+        self._loaded[number], self._seconds[number] = program, answer.seconds
         return answer
 
     def time(self, numbers: Sequence[int], rounds: int, seed: int = 0) -> list[list[float]]:
         """The seconds of `rounds` calls of each program, in turns. Failed where one of them ends the process."""
         self._start()
         try:
-            answer = self._ask(Time(tuple(numbers), rounds, seed))
+            calls = rounds * sum(self._seconds.get(number, 0.0) for number in numbers)
+            answer = self._ask(Time(tuple(numbers), rounds, seed), PATIENCE + SLOWER * calls)
         except Ended as error:
             self._fresh = True
             raise Failed(f"one of {len(numbers)} ended the process they ran in: {error}") from None
@@ -150,6 +155,6 @@ class Trials:
         for number, program in self._loaded.items():
             self._ask(Load(number, program))
 
-    def _ask(self, message: object) -> object:
-        answer = self._process.ask(pickle.dumps(message), PATIENCE)
+    def _ask(self, message: object, patience: float | None = None) -> object:
+        answer = self._process.ask(pickle.dumps(message), PATIENCE if patience is None else patience)
         return None if answer is None else pickle.loads(answer)
