@@ -18,9 +18,11 @@ demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
 
 # Its processes, and those that tests start, compile each file of Python once, whatever the caller's environment says.
+# Each begins with its half of the files, so that what tests of a file share is made once, and takes from the other's in
+# the end.
 test: lint
 	$(BIN)/python -m compileall -q src tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The differential tests with many more random programs: minutes instead of seconds.
 long: $(TEST)

@@ -144,11 +144,12 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     wanted = set(written_out(scheduled))
     assert {loop.multiply_adds for loop in loops} == wanted
     assert max(wanted) % (tile.rows * tile.vectors) == 0
-    terms, parts = max(wanted) // (tile.rows * tile.vectors), decision.taken.choice.get("part_rows") or tile.rows
+    terms, part = max(wanted) // (tile.rows * tile.vectors), decision.taken.choice.get("part_rows") or tile.rows
+    heights = {part * (tile.rows // part >> n) for n in range(4)} - {0}
     for loop in loops:
         assert loop.on_stack == [], loop
         # Fewer vectors in the last panel, fewer rows of those left over.
-        shapes = [(r, *divmod(loop.multiply_adds, r * terms)) for r in {tile.rows, parts}]
+        shapes = [(r, *divmod(loop.multiply_adds, r * terms)) for r in heights]
         packs = "stack" in str(scheduled)  # the first tile, as it reads a panel
         read = {
             n * terms for r, v, rest in shapes if rest == 0 and v <= tile.vectors for n in (r + v, r + v + v * packs)
