@@ -264,9 +264,7 @@ def test_the_command_tunes_and_tells(tmp_path: Path) -> None:
 
 def test_the_command_takes_kernels_and_threads(tmp_path: Path) -> None:
     model = save_product(tmp_path, WIDTH)
-    told = json.loads(
-        invoke("tune", model, "--budget", "4s", "--kernels", "contract", "--threads", "2", "--json").out
-    )
+    told = json.loads(invoke("tune", model, "--budget", "4s", "--kernels", "contract", "--threads", "2", "--json").out)
     (row,) = told["rows"]
     assert row["measured"] > 0 and 0 < row["roofline"] < 2
     none = json.loads(invoke("tune", model, "--budget", "500ms", "--kernels", "no such", "--json").out)
