@@ -64,5 +64,5 @@ def test_searches_find_nearly_the_best_of_the_tables() -> None:
     """Without running anything. Of one kernel alone more may be missed than of all in the mean."""
     made = search_tables.report(list(search_tables.tables()), seeds=3)
     shares = [row["share"] for row in made.data]
-    assert len(shares) >= 9
+    assert len(shares) >= 12
     assert min(shares) > 0.9 and statistics.geometric_mean(shares) >= search_tables.BAR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -12,10 +13,13 @@ import numpy as np
 from tilewright.analysis.sizes import Sizes
 from tilewright.artifact.stored import compiler_version
 from tilewright.compiler.pipeline import as_planned, plan_kernels
+from tilewright.expr.nodes import Const
 from tilewright.plan.decision import Choices
+from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.profile import bound_seconds
 from tilewright.store import Store
 from tilewright.target import Target
 from tilewright.target.host import current_host
@@ -47,9 +51,12 @@ def tune_with(
     budget: str | float,
     sizes: Mapping[str, int] | None = None,
     tell: Callable[[Row], None] | None = None,
+    watch: Callable[[Row], object] | None = None,
+    threads: int = 1,
+    kernels: str = "",
 ) -> TuneResult:
     """Tunes the program that `make` compiles, with the choices that the store has by then, as `tilewright.autotune`
-    does."""
+    does, in calls of so many `threads`."""
     check_kind("budget", budget, (str, int, float), "a length of time", 'budget="60s"')
     seconds = read_budget(budget)
     store = Store.default()
@@ -57,12 +64,15 @@ def tune_with(
     before = make()
     origin = before.origin
     assert origin is not None
-    planned = plan_kernels(as_planned(origin), machine, Choices())
+    choices = Choices()
+    planned = plan_kernels(as_planned(origin), machine, choices)
+    assert choices.plan is not None
+    bounds = _bounds(choices.plan, machine, threads)
     records = Records.of(store, machine, compiler_version())
     since = dict(records)
-    tuning = Tuning(planned, machine, records, sizes or {})
+    tuning = Tuning(planned, machine, records, sizes or {}, threads, _pattern(kernels), bounds)
     rows: list[Row] = []
-    for row in tuning.run(seconds):
+    for row in tuning.run(seconds, watch):
         rows.append(row)
         if tell is not None:
             tell(row)
@@ -77,6 +87,27 @@ def tune_with(
         tuning.withdraw(since)
         after = before
     return TuneResult(tuple(rows), len(tuning), ratio, kept, after)
+
+
+def _bounds(plan: PlanReport, machine: Target, threads: int) -> dict[str, float]:
+    """The seconds that the machine's peaks allow for a call of each kernel whose work is known."""
+    found = {}
+    for row in plan.kernels:
+        if isinstance(row.flops, Const) and isinstance(row.bytes, Const):
+            bound = bound_seconds(int(row.flops.value), int(row.bytes.value), 1, machine, threads)
+            if bound is not None:
+                found[row.name] = bound
+    return found
+
+
+def _pattern(kernels: str) -> str:
+    """A pattern of names. UserError where it is none."""
+    try:
+        re.compile(kernels)
+    except re.error as error:
+        fix = "write names as `tilewright why MODEL` lists them, such as conv1|dense2"
+        raise UserError(f"cannot take the kernels {kernels!r}", why=f"it is no pattern: {error}", fix=fix) from None
+    return kernels
 
 
 def _check(store: Store, machine: Target) -> None:
