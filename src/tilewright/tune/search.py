@@ -70,7 +70,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.strategy = Strategy(space_of(self.task, self.target), self.seed, self.known)
-        self._trials = Trials(self.task.sizes, self.flush)
+        self._trials = Trials(self.task.sizes, self.flush, self.makers)
         self._rng = np.random.default_rng(self.seed)
 
     def __enter__(self) -> Search:
@@ -165,11 +165,20 @@ class Search:
         scale = statistics.median(first)
         return {number: statistics.median(row) / scale for number, row in zip(numbers, rows, strict=True)}
 
+    @property
+    def so_far(self) -> Record:
+        """The record of the kernel as it is, with what was measured; nothing is confirmed."""
+        return Record(
+            self.task.key,
+            self.task.function.name,
+            default_seconds=self.default_seconds,
+            measured=self.measured,
+            threads=self.makers.threads,
+        )
+
     def confirm(self) -> Record:
         """The record of the kernel: the best choice if it beats the default in fresh pairs, else the default."""
-        plain = Record(
-            self.task.key, self.task.function.name, default_seconds=self.default_seconds, measured=self.measured
-        )
+        plain = self.so_far
         ranked = sorted(self.space, key=lambda c: self.measured.get(c.name, math.inf))[:FINALISTS]
         for choice in ranked:
             if self.measured.get(choice.name, math.inf) > 1 - GAIN:
@@ -222,7 +231,7 @@ def better_of(found: Record, before: Record | None) -> Record:
     """What was found, or what was known before where that gains as much; with all that was measured."""
     if before is None:
         return found
-    measured = {**before.measured, **found.measured}
+    measured = {**before.measured, **found.measured} if before.threads == found.threads else found.measured
     if before.is_better:
         gains = found.is_better and found.seconds / found.default_seconds < (
             before.seconds / before.default_seconds - GAIN / 2

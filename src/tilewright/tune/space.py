@@ -55,6 +55,12 @@ class Choice:
         return str(self.record.get("tile", self.name) if isinstance(self.record, dict) else self.record)
 
 
+def least_price(task: Task, target: Target) -> float:
+    """The seconds that a kernel should take; nothing where its templates list one choice only."""
+    ranked = candidates(Facts(task.function), target)
+    return ranked[0].seconds if len(ranked) > 1 else 0.0
+
+
 def space_of(task: Task, target: Target) -> list[Choice]:
     """The choices of a kernel, the cheapest by price first, but for the default and those much dearer than that; none
     where its templates list one only."""

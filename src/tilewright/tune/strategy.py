@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tune.residual import Residual, fit
+from tilewright.tune.residual import Residual
 from tilewright.tune.space import Choice
 
 BATCH = 8
@@ -41,6 +41,7 @@ class Strategy:
         self.dropped: set[str] = set()
         self.idle = 0
         self._rng = np.random.default_rng(seed)
+        self._residual = Residual([(c.template, c.record) for c in self.space])
 
     @property
     def goes_on(self) -> bool:
@@ -64,8 +65,8 @@ class Strategy:
     def draw(self, count: int = BATCH) -> list[Choice]:
         """The next batch."""
         free = [choice for choice in self.space if self._is_open(choice)]
-        model = self._residual()
-        ranked = sorted(free, key=lambda c: c.price * model.factor(c.template, c.record))
+        seconds = self._expected()
+        ranked = sorted(free, key=lambda c: seconds[c.name])
         by_time = sorted((c for c in self.space if c.name in self.measured), key=lambda c: self.measured[c.name])
         near = [] if not by_time else [c for c in ranked if _differs_in_one(c, by_time[0])]
         drawn = near[: count // 2]
@@ -81,13 +82,12 @@ class Strategy:
             drawn.append(rest[int(self._rng.integers(len(rest)))])
         return drawn
 
-    def _residual(self) -> Residual:
-        rows = [
-            (c.template, c.record, self.measured[c.name] / c.price)
-            for c in self.space
-            if c.name in self.measured and c.price > 0
-        ]
-        return fit(rows)
+    def _expected(self) -> dict[str, float]:
+        """The times that choices should take, by their prices and by those that were measured."""
+        known = [n for n, c in enumerate(self.space) if c.name in self.measured and c.price > 0]
+        ratios = [self.measured[self.space[n].name] / self.space[n].price for n in known]
+        factors = self._residual.factors(known, ratios)
+        return {c.name: c.price * factor for c, factor in zip(self.space, factors, strict=True)}
 
 
 def _differs_in_one(one: Choice, other: Choice) -> bool:
