@@ -32,9 +32,6 @@ from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
 
-_LEAST_SIZE = 2.0**-100
-"""A block of numbers that are all smaller has the step of this one: what divides by it stays finite."""
-
 
 def keep_packed(module: Module, target: Target) -> Module:
     """The module with the products of a few rows that are faster by packed weights rewritten."""
@@ -166,7 +163,8 @@ def _digits(edit: Edit, x: Value, rows: Rows) -> tuple[Value, Value, Value]:
     cube = op("reshape", x, shape=(rows.rows, count, rows.block))
     size = op("reduce", op("abs", cube), kind=ReduceKind.MAX, axes=(2,), keepdims=True)
     largest = largest_whole(rows.bits, rows.block) - 2  # what rounding adds fits, too
-    safe = op("max", size, number(_LEAST_SIZE, np.float32))
+    least = np.finfo(np.float32).tiny * largest  # the step is a normal number, and so is its reciprocal
+    safe = op("max", size, number(least, np.float32))
     whole = op("mul", cube, op("div", number(largest, np.float32), safe))
     whole = op("cast", op("round", whole), dtype=dtypes.i32)
     step = op("add", op("div", safe, number(largest, np.float32)), op("sub", size, size))
