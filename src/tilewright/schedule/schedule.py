@@ -28,6 +28,7 @@ from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
 from tilewright.report.quantities import counted
 from tilewright.schedule import find
+from tilewright.schedule.blocks import axes
 from tilewright.schedule.blocks import compute_at as moving
 from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import padding
@@ -180,6 +181,7 @@ class Schedule:
     inline_all = _method(inlining.inline_all)
     reverse_inline = _method(inlining.reverse_inline)
     unite = _method(pieces.unite)
+    split_axes = _method(axes.split_axes)
     guard = _method(pieces.guard)
     compact = _method(copies.compact)
     set_scope = _method(layout.set_scope)
