@@ -34,6 +34,7 @@ class Facts:
         s = Schedule(self.function)
         separate_digits(s)
         return s
+
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """All blocks, in program order."""

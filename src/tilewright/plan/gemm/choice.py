@@ -173,9 +173,10 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         spare = size.parts > 1 and held <= contraction.tile_registers(target)
         if spare and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
             yield from (replace(each, first_packs=True) for each in found)
-    panel = tile.columns * size.vector.bytes
-    if size.axes == 1 and fits(panel * size.terms, target) > 2:
-        terms = even_terms(size.terms, int(room_in(target.cache(2).bytes)) // panel)
+    turn = size.terms // size.turns * tile.columns * size.vector.bytes
+    most = int(room_in(target.cache(2).bytes)) // turn
+    if size.dot is None and fits(size.turns * turn, target) > 2 and 1 <= most < size.turns:
+        terms = even_terms(size.turns, most) * (size.terms // size.turns)
         for block in row_blocks(replace(size, terms=terms), tile, target):
             yield Choice(tile, block, terms, True, size.constant_rows)
 
