@@ -173,10 +173,11 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         spare = size.parts > 1 and held <= contraction.tile_registers(target)
         if spare and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
             yield from (replace(each, first_packs=True) for each in found)
-    turn = size.terms // size.turns * tile.columns * size.vector.bytes
-    most = int(room_in(target.cache(2).bytes)) // turn
-    if size.dot is None and fits(size.turns * turn, target) > 2 and 1 <= most < size.turns:
-        terms = even_terms(size.turns, most) * (size.terms // size.turns)
+    panel = tile.columns * size.vector.bytes
+    each = size.terms // max(size.turns, 1)  # terms of an iteration of the first loop over terms
+    most = int(room_in(target.cache(2).bytes)) // max(each * panel, 1)
+    if size.dot is None and fits(panel * size.terms, target) > 2 and 1 <= most < size.turns:
+        terms = even_terms(size.turns, most) * each
         for block in row_blocks(replace(size, terms=terms), tile, target):
             yield Choice(tile, block, terms, True, size.constant_rows)
 
