@@ -12,15 +12,17 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search bench-search-rate bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
 
 # Its processes, and those that tests start, compile each file of Python once, whatever the caller's environment says.
+# Each begins with its half of the files, so that what tests of a file share is made once, and takes from the other's in
+# the end.
 test: lint
 	$(BIN)/python -m compileall -q src tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The differential tests with many more random programs: minutes instead of seconds.
 long: $(TEST)
@@ -131,6 +133,15 @@ bench-regret: $(PEER)
 # Minutes. How fast a search makes and measures choices of kernels: make bench-search-rate ARGS='--only dw'
 bench-search-rate: $(PEER)
 	$(BIN)/python -m benchmarks.search_rate $(ARGS)
+
+# Seconds: searches played from tables of all choices of kernels. Hours for tables of this machine:
+# make bench-search-tables ARGS='--measure --only product'
+bench-search-tables: $(PEER)
+	$(BIN)/python -m benchmarks.search_tables $(ARGS)
+
+# Minutes. Networks tuned for a while against themselves: make bench-tuned ARGS='--only MLP --budget 2m --models build/networks'
+bench-tuned: $(PEER)
+	$(BIN)/python -m benchmarks.tuned_networks $(ARGS)
 
 # Minutes. Calls and compilations of another commit, or of another tree, and of this one:
 # make bench-before-after BEFORE=main ARGS='--only BERT --target x86-64-v3'

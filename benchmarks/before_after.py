@@ -2,13 +2,14 @@
 
     python -m benchmarks.before_after --before COMMIT|FOLDER [--after COMMIT|FOLDER] [--cases networks,pools]
                                       [--only REGEX] [--target native --target x86-64-v3] [--threads 1,2]
-                                      [--rounds N] [--pairs N] [--compiles N] [--models DIR] [--json]
+                                      [--rounds N] [--pairs N] [--compiles N] [--models DIR] [--unsettled] [--json]
 
 Each version has a process of its own for each case, target and number of threads, with its own sources, and the two
 take short turns: a disturbance hits both. Where the memory of a process lies changes times by a few percent, so several
 pairs of processes follow each other, and the bests are those of all. With one thread, the clock counts while the thread
 has a core. Results of both are compared before anything is timed. A compilation is cold (nothing of the case is in the
-store), in one process, with the compiler loaded; versions take turns there, too. An interrupted run reports
+store), in one process, with the compiler loaded; versions take turns there, too. Where the machine is too busy to
+measure what it does, nothing is timed: the versions would choose by different figures. An interrupted run reports
 the cases that it has measured.
 """
 
@@ -186,6 +187,18 @@ def report_compiled(compiled: Sequence[Compiled]) -> Report:
     return made
 
 
+def require_settled(plan: Plan) -> None:
+    """SystemExit where the machine is too busy to be measured: the versions would choose by different figures."""
+    for version in plan.versions:
+        left = version.warm(plan.targets)
+        if left:
+            raise SystemExit(
+                f"{version.name}: the machine is too busy to be measured, and the versions would go by different "
+                f"figures: {', '.join(left)}. Run it while nothing else runs, by estimates (TILEWRIGHT_CALIBRATE=0), "
+                "or, even so, with --unsettled"
+            )
+
+
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -205,6 +218,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--compiles", type=int, default=COMPILES, metavar="N", help=f"cold compilations of each (default {COMPILES})"
     )
+    parser.add_argument("--unsettled", action="store_true", help="go on where the machine is too busy to be measured")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_models(parser)
     asked = parser.parse_args()
@@ -226,6 +240,8 @@ def main() -> None:
         after = here(folder) if asked.after is None else find_version("after", asked.after, folder)
         versions = (find_version("before", asked.before, folder), after)
         plan = Plan(versions, tuple(asked.target or ("native",)), asked.threads, asked.pairs, asked.compiles)
+        if not asked.unsettled:
+            require_settled(plan)
         models = asked.models or folder
         models.mkdir(parents=True, exist_ok=True)
         run = Run(options, models, folder)

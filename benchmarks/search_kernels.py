@@ -23,7 +23,7 @@ from tilewright.frontends.onnx import read
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.target import Target
-from tilewright.tune.search import space_of
+from tilewright.tune.space import space_of
 from tilewright.tune.task import Task, task_of
 
 

@@ -25,13 +25,16 @@ from tilewright.analysis.structure import key_of
 from tilewright.plan.decision import choice_of
 from tilewright.plan.template import registered
 from tilewright.report.progress import progress
+from tilewright.runtime.machine import measured
 from tilewright.target import Target, native
 from tilewright.tune.measure import Failed, Makers, Trials
-from tilewright.tune.search import BATCH, LONGER, ROUNDS, Choice, space_of
+from tilewright.tune.search import LONGER
+from tilewright.tune.space import Choice, space_of
+from tilewright.tune.strategy import BATCH
 from tilewright.tune.task import Task
 
-COUNT, PROCESSES, LOOKUPS = 24, 2, 20
-"""Choices of each kernel; processes that make them; how often a record is looked up."""
+COUNT, PROCESSES, LOOKUPS, TURNS = 24, 2, 20, 9
+"""Choices of each kernel; processes that make them; how often a record is looked up; turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,8 @@ def measure_rate(task: Task, choices: Sequence[Choice], makers: Makers) -> Rate:
                 if isinstance(program, bytes):
                     trials.load(number, program)
                     numbers.append(number)
-            trials.time([0, *numbers], ROUNDS)
-            trials.time([0, *numbers[: BATCH // 3]], LONGER)
+            trials.time([0, *numbers], TURNS)
+            trials.time([0, *numbers[: BATCH // 3]], LONGER * TURNS)
             trials.forget(numbers)
         wall, busy = time.perf_counter() - wall, sum(map(_busy, pids)) - busy
     return Rate(len(choices) / wall, 2 * len(choices) / busy if busy else float("inf"))
@@ -122,7 +125,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=PROCESSES, metavar="N", help="processes that make programs")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args()
-    show([report(native(), asked.only, asked.count, asked.processes)], asked.json)
+    show([report(measured(native()), asked.only, asked.count, asked.processes)], asked.json)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,8 @@ def _exp_tail(r: mp.mpf) -> mp.mpf:
 
 def _log_tail(z: mp.mpf) -> mp.mpf:
     """(2 atanh(s) / s - 2) / z for z = s^2."""
-    return 2 * mp.nsum(lambda k: z**k / (2 * k + 3), [0, mp.inf]) if z else mp.mpf(2) / 3
+    s = mp.sqrt(z)
+    return 2 * (mp.atanh(s) / s - 1) / z if z > 1e-9 else mp.mpf(2) / 3 + 2 * z / 5 + 2 * z * z / 7
 
 
 def _sin_tail(z: mp.mpf) -> mp.mpf:

@@ -48,6 +48,8 @@ PAGE = "download the file itself; a page came, such as one of an error or of a l
 KINDS: dict[str, tuple[bytes, str, str]] = {
     "text": ("prêt\n".encode() * 900, "text that begins 'prêt'", MODEL),
     "json": (b'{"nodes": 1}', "JSON that begins '{\"nodes\": 1}'", MODEL),
+    "short json": (b'{"n":1}', "JSON that begins '{\"n\":1}'", MODEL),
+    "empty json": (b"[]\n", "JSON that begins '[]'", MODEL),
     "xml": (b'<?xml version="1.0"?><net/>', "XML that begins '<?xml version=\"1.0\"?><net/>'", MODEL),
     "html": (b"\n<!DOCTYPE html>\n<html>404</html>", "an HTML page", PAGE),
     "lfs": (POINTER, "a pointer of Git LFS, which stands for the file", "fetch the file itself: git lfs pull"),

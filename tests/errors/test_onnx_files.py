@@ -301,3 +301,4 @@ def test_functions_that_expand_to_more_nodes_than_there_may_be() -> None:
     why = "with the bodies of functions, branches and loops in their places there are more than 1,000"
     fix = "split the model, or let its functions call each other less often"
     assert lines[2:] == [f"why:  {why}", f"fix:  {fix}"]
+    assert lines[1].endswith("› F3 '→ v0'")  # the first of a thousand nodes and more, of functions that have fewer

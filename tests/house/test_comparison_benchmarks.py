@@ -156,6 +156,46 @@ def compile(model, **options):
 """A package whose programs give something else."""
 
 
+def test_nothing_is_timed_where_the_machine_cannot_be_measured(tmp_path: Path) -> None:
+    """A version may measure a few times, each process going on where the one before ended."""
+    for busy in (3, 99):
+        folder = tmp_path / str(busy)
+        other = folder / "other" / "tilewright"
+        other.mkdir(parents=True)
+        (other / "__init__.py").write_text(UNSETTLED.format(busy=busy), encoding="utf-8")
+        plan = plan_of(folder / "other", folder)
+        if busy > 3:
+            with pytest.raises(SystemExit, match=r"before: the machine is too busy .*: gather_cycles\. Run it while"):
+                before_after.require_settled(plan)
+        else:
+            before_after.require_settled(plan)
+            assert (folder / "before-store.kept" / "processes").read_text() == "3"
+
+
+UNSETTLED = """
+import os, pathlib
+
+def parse(text):
+    return text
+
+class Program:
+    pass
+
+def compile(model, target):
+    store = pathlib.Path(os.environ["TILEWRIGHT_STORE"])
+    store.mkdir(exist_ok=True)
+    count = store / "processes"
+    had = int(count.read_text()) if count.exists() else 0
+    count.write_text(str(had + 1))
+    found = "measured" if had + 1 >= {busy} else "estimate: its measurements do not agree: the machine was busy"
+    made = Program()
+    made.program = made.target = made
+    made.origins = [("ghz", "measured"), ("gather_cycles", found)]
+    return made
+"""
+"""A package that measures its machine in so many processes."""
+
+
 def test_a_version_that_cannot_compile_says_why(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"no model")
     broken = Prepared("broken", tmp_path / "model.onnx", tmp_path / "none.npz", 0.0)

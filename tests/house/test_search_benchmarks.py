@@ -1,12 +1,23 @@
-"""What `make bench-search-rate` measures."""
+"""What `make bench-search-rate`, `bench-search-tables` and `bench-tuned` measure."""
 
 from __future__ import annotations
 
+import statistics
+import tempfile
+from pathlib import Path
+
+import pytest
+from benchmarks import search_tables, tuned_networks
+from benchmarks.contest import Options
+from benchmarks.network_models import NETWORKS
+from benchmarks.network_race import Run
 from benchmarks.search_kernels import search_tasks
 from benchmarks.search_rate import of_one_tile, report
+from benchmarks.search_tables import Table, play
 
 from tilewright.target import native
-from tilewright.tune.search import space_of
+from tilewright.tune.records import name_of
+from tilewright.tune.space import Choice, space_of
 
 
 def test_rates_are_of_all_choices_and_of_one_tile() -> None:
@@ -22,3 +33,36 @@ def test_choices_of_one_tile_differ_in_numbers_alone() -> None:
     space = space_of(task, native())
     own = of_one_tile(space)
     assert 0 < len(own) < len(space) and len({c.tile for c in own}) == 1
+
+
+def test_tables_are_read_as_they_were_written() -> None:
+    records = [
+        {"tile": {"rows": n, "lanes": 16}, "held": None if n % 2 else True, "terms": [4, n]} for n in range(1, 9)
+    ]
+    choices = [Choice(name_of("t", r), "t", r, 1e-6 * n) for n, r in enumerate(records, 1)]
+    table = Table("k", "m", tuple(choices), {c.name: 1.5 - 0.1 * n for n, c in enumerate(choices)})
+    read = Table.load(table.dump())
+    assert [(c.name, c.record) for c in read.choices] == [(c.name, c.record) for c in choices]
+    assert [c.price for c in read.choices] == pytest.approx([c.price for c in choices])
+    assert read.ratios == pytest.approx(table.ratios)
+    assert play(read, 0, 64) == read.best == pytest.approx(0.8)
+    ((name, count, *_),) = search_tables.report([read]).rows
+    assert (name, count) == ("k", "8")
+
+
+def test_a_network_is_raced_with_itself() -> None:
+    (network,) = [n for n in NETWORKS if n.name == "MLP"]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Options(quick=True), Path(folder), Path(folder))
+        found = tuned_networks.measure("MLP", run.prepare(network, network.build_tiny()).model, "1s", 3)
+    assert found.before > 0 and found.ratio > 0
+    networks, kernels = tuned_networks.report_networks([found]), tuned_networks.report_kernels([found])
+    assert networks.rows[0][0] == "MLP" and len(kernels.rows) == len(found.beaten)
+
+
+def test_searches_find_nearly_the_best_of_the_tables() -> None:
+    """Without running anything. Of one kernel alone more may be missed than of all in the mean."""
+    made = search_tables.report(list(search_tables.tables()), seeds=3)
+    shares = [row["share"] for row in made.data]
+    assert len(shares) >= 12
+    assert min(shares) > 0.9 and statistics.geometric_mean(shares) >= search_tables.BAR

@@ -17,14 +17,14 @@ import pytest
 
 from tilewright.expr import dtypes
 from tilewright.report.errors import UserError
-from tilewright.store import Store, pack
+from tilewright.store import Store, pack, unpack
 from tilewright.target import Cache, Target, calibrate, measured, native, target_names
 from tilewright.target.families import BY_NAME, FAMILIES, estimate_core, estimate_peaks
 from tilewright.target.features import ARCHITECTURES, LEVELS, choose_cpu, close, known_features, remove
 from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_caches, read_quota
 from tilewright.target.instructions import INSTRUCTIONS
 from tilewright.target.measure import Engine, measure
-from tilewright.target.plausible import UNSETTLED, put_into
+from tilewright.target.plausible import KEPT, UNSETTLED, put_into
 from tilewright.target.probes import core_probes, print_module
 from tilewright.target.show import describe
 from tilewright.target.streams import STEP, print_streams
@@ -493,6 +493,36 @@ def test_what_is_not_settled_is_measured_again_a_few_times(measuring: Store, mon
         assert measured(native(), measuring) == found
     assert len(calls) == calibrate.TRIES - 1
     assert measured(native(), measuring, again=True).core.ghz == 3.5 and len(calls) == calibrate.TRIES
+
+
+def test_what_is_never_settled_is_kept_as_an_estimate_until_it_is_asked_for(
+    measuring: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store says so, and so does what people are shown."""
+    calls = pretend(monkeypatch, {"ghz": 3.0, "gather_cycles": None, "divide_cycles": None})
+    origins = []
+    for _ in range(calibrate.TRIES + 3):
+        calibrate._measured.clear()
+        found = measured(native(), measuring)
+        assert found.unsettled == ("divide_cycles", "gather_cycles")
+        origins.append(found.origin("gather_cycles"))
+    tried = [f"estimate: {UNSETTLED}"] * (calibrate.TRIES - 1)
+    assert origins == tried + [f"estimate: {KEPT}"] * 4 and len(calls) == calibrate.TRIES
+    record = unpack(measuring.get(calibrate._key(calibrate.MACHINE, native(), current_host())))[0]
+    assert record["estimated"] == ["gather_cycles", "divide_cycles"] and record["tries"] == calibrate.TRIES
+    assert "2 figures are estimates, since the machine was busy: `tilewright doctor --again`" in describe(found)
+
+    pretend(monkeypatch, {"ghz": None, "gather_cycles": 9.5, "divide_cycles": None})
+    for clear in (False, True):
+        if clear:
+            calibrate._measured.clear()
+        again = measured(native(), measuring, again=not clear)
+        assert again.core.gather_cycles == 9.5 and again.core.ghz == 3.0, "what is not settled now stays as it was"
+        assert again.unsettled == ("divide_cycles",)
+    assert "1 figure is an estimate, since" in describe(again)
+    pretend(monkeypatch, {"ghz": 3.0, "gather_cycles": 9.5, "divide_cycles": 9.5})
+    quiet = measured(native(), measuring, again=True)
+    assert not quiet.unsettled and "since the machine was busy" not in describe(quiet)
 
 
 def test_nothing_is_measured_where_it_is_switched_off(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:

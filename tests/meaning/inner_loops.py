@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 _FUNCTION = re.compile(r"([\w.\"$]+):")
 _LABEL = re.compile(r"(\.?L\w+):")
@@ -25,6 +26,7 @@ _FRAME_PLACE = re.compile(r"\s+addi?\s+(\w+), sp, ")
 _RISCV = re.compile(r"-?\d*\(([astrg][p\da]\d?)\)")
 _RISCV_VECTOR = re.compile(r"\s+(?:vl|vs[es\d]|f[ls][wd])")
 _RISCV_WHOLE = re.compile(r"\s+v[ls]\dr")
+_ENDS = re.compile(r"\s+(?:jmp|ret\w*|b|br|j|jr|ud2|brk|unimp)(?:\s|$)")
 _PAIR = re.compile(r"\s+ldp\s")
 
 
@@ -106,15 +108,53 @@ def _functions(listing: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _innermost(lines: list[str]) -> Iterator[list[str]]:
-    """The loops without loops inside: from a label to the last jump back to it."""
-    labels: dict[str, int] = {}
-    ends: dict[int, int] = {}
-    for n, line in enumerate(lines):
-        label, jump = _LABEL.match(line), _JUMP.match(line)
-        if label is not None:
-            labels[label[1]] = n
-        elif jump is not None and jump[1] in labels:
-            ends[labels[jump[1]]] = n
-    for begin, end in ends.items():
-        if not any(begin <= b and e <= end for b, e in ends.items() if (b, e) != (begin, end)):
-            yield lines[begin : end + 1]
+    """The loops without loops inside, in the order of the listing: blocks that reach each other, and do so no more
+    without the one that the loop is entered by."""
+    begins = sorted({0, *(n for n, line in enumerate(lines) if _LABEL.match(line)), *_behind_jumps(lines)})
+    spans = {n: range(n, end) for n, end in pairwise([*begins, len(lines)])}
+    labels = {label[1]: n for n in begins if n < len(lines) and (label := _LABEL.match(lines[n])) is not None}
+    after: dict[int, set[int]] = {}
+    for n, span in spans.items():
+        last = lines[span[-1]] if span else ""
+        jump = _JUMP.match(last)
+        after[n] = {labels[jump[1]]} if jump is not None and jump[1] in labels else set()
+        if not _ENDS.match(last) and span.stop in spans:
+            after[n].add(span.stop)
+    waiting, found = [set(spans)], list[set[int]]()
+    while waiting:
+        inside = waiting.pop()
+        for loop in _cycles(inside, after):
+            entries = {n for m in spans if m not in loop for n in after[m] & loop} or {min(loop)}
+            rest = loop - {min(entries)}
+            if list(_cycles(rest, after)):
+                waiting.append(rest)
+            else:
+                found.append(loop)
+    for loop in sorted(found, key=min):
+        yield [line for n in sorted(loop) for line in lines[spans[n].start : spans[n].stop]]
+
+
+def _behind_jumps(lines: list[str]) -> Iterator[int]:
+    return (n + 1 for n, line in enumerate(lines[:-1]) if _JUMP.match(line) or _ENDS.match(line))
+
+
+def _cycles(inside: set[int], after: Mapping[int, set[int]]) -> Iterator[set[int]]:
+    """The sets of blocks that reach each other without leaving `inside`."""
+    reached = {n: _reached(n, inside, after) for n in inside}
+    left = set(inside)
+    while left:
+        n = left.pop()
+        together = {m for m in reached[n] if n in reached[m]}
+        left -= together
+        if n in reached[n]:
+            yield together
+
+
+def _reached(start: int, inside: set[int], after: Mapping[int, set[int]]) -> set[int]:
+    """The blocks that are reached from one, by a jump at least."""
+    found, waiting = set[int](), [start]
+    while waiting:
+        fresh = (after[waiting.pop()] & inside) - found
+        found |= fresh
+        waiting += fresh
+    return found

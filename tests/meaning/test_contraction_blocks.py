@@ -441,7 +441,8 @@ graph main[n](x: f32[n, 256]) -> h:
 
 
 @pytest.mark.parametrize("n", [1, 7, 128, 151, 400])
-def test_threads_share_panels_where_only_a_call_knows_the_rows(n: int) -> None:
+def test_threads_share_panels_where_only_a_call_knows_the_rows(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STRASSEN", "0")
     graph = tw.parse(ROWS)
     assert isinstance(graph, tw.GraphFunction)
     rng = np.random.default_rng(n)

@@ -12,12 +12,12 @@ from op_cases import Array, Case, Draw, array, case, check, quick
 from tilewright.expr.dtypes import f32, f64
 from tilewright.ops.strassen import (
     DERIVED,
-    PARTS,
     PRODUCTS,
     STORED,
     factor_terms,
     input_terms,
     output_terms,
+    parts_of,
     transform_factor,
 )
 
@@ -35,27 +35,31 @@ def outer(draw: Draw) -> tuple[int, ...]:
 @case("strassen_input")
 def inputs(draw: Draw) -> Case:
     leading, rows, columns = outer(draw), draw(st.integers(1, 7)), draw(st.integers(1, 7))
+    together = draw(st.sampled_from((1, 2)))
     x = array(draw, (*leading, rows, columns), draw(st.sampled_from((f32, f64))), small=True)
-    m, k = -(-rows // 2), -(-columns // 2)
-    blocks = np.zeros((4, *leading, m, k), x.dtype)
+    m, k = -(-rows // together), -(-columns // 2)
+    blocks = np.zeros((2 * together, *leading, m, k), x.dtype)
     for i, j in np.ndindex(rows, columns):
-        blocks[i % 2 * 2 + j // k, ..., i // 2, j % k] = x[..., i, j]
-    rank = x.ndim
-    return Case([x], {}, [np.tensordot(LEFT, blocks, 1).astype(x.dtype)], 1e-6, constant=((0, rank - 2), (0, rank - 1)))
+        blocks[i % together * 2 + j // k, ..., i // together, j % k] = x[..., i, j]
+    sums = LEFT if together == 2 else LEFT[:STORED, :2]
+    expected = np.tensordot(sums, blocks, 1).astype(x.dtype)
+    return Case([x], {"together": together}, [expected], 1e-6, constant=((0, x.ndim - 1),))
 
 
 @case("strassen_output")
 def outputs(draw: Draw) -> Case:
     leading, m, n = outer(draw), draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    dtype, shape = draw(st.sampled_from((f32, f64))), (draw(st.integers(1, 2 * m)), draw(st.integers(1, 2 * n)))
-    parts = [array(draw, (products, *leading, m, n), dtype, small=True) for products in PARTS]
-    blocks = np.tensordot(OUT, np.concatenate(parts), 1)
+    together = draw(st.sampled_from((1, 2)))
+    dtype, shape = draw(st.sampled_from((f32, f64))), (draw(st.integers(1, together * m)), draw(st.integers(1, 2 * n)))
+    parts = [array(draw, (products, *leading, m, n), dtype, small=True) for products in parts_of(together)]
+    sums = OUT if together == 2 else OUT[:2, :STORED]
+    blocks = np.tensordot(sums, np.concatenate(parts), 1)
     expected = np.zeros((*leading, *shape), dtype.numpy)
     for i, j in np.ndindex(*shape):
-        expected[..., i, j] = blocks[i % 2 * 2 + j // n, ..., i // 2, j % n]
+        expected[..., i, j] = blocks[i % together * 2 + j // n, ..., i // together, j % n]
     rank = parts[0].ndim
-    known = tuple((n, d) for n in range(len(PARTS)) for d in (0, rank - 2, rank - 1))
-    return Case(parts, {"shape": shape}, [expected], 1e-6, constant=known)
+    known = tuple((n, d) for n in range(len(parts)) for d in (0, rank - 2, rank - 1))
+    return Case(parts, {"shape": shape, "together": together}, [expected], 1e-6, constant=known)
 
 
 @pytest.mark.parametrize("name", ["strassen_input", "strassen_output"])
@@ -75,6 +79,13 @@ def test_seven_products_are_the_product() -> None:
             made = output_terms([s * v for s, v in zip(input_terms(a), u, strict=True)])
             assert len(u) == PRODUCTS
             np.testing.assert_array_equal(made, (np.reshape(a, (2, 2)) @ np.reshape(b, (2, 2))).reshape(-1))
+
+
+def test_four_products_are_the_product_of_a_row_by_itself() -> None:
+    for a in np.eye(2).tolist():
+        for b in np.eye(4).tolist():
+            made = output_terms([s * v for s, v in zip(input_terms(a), factor_terms(b), strict=True)])
+            np.testing.assert_array_equal(made, (np.reshape(a, (1, 2)) @ np.reshape(b, (2, 2))).reshape(-1))
 
 
 @pytest.mark.parametrize(("shape", "half"), [((4, 6), 3), ((5, 6), 3), ((4, 5), 4), ((1, 1), 1)])

@@ -38,12 +38,17 @@ graph main[n](x: f32[n]) -> y:
 """
 
 
-@pytest.fixture
-def exe(request: pytest.FixtureRequest) -> tw.Executable:
-    """Its own: what it keeps is no other test's. Compiled first, since a compilation counts frozen objects."""
-    made = tw.compile(tw.parse(TWICE), threads=1)
+def compiled(text: str, request: pytest.FixtureRequest) -> tw.Executable:
+    """A program for a test that collects garbage. Compiled first, since a compilation counts frozen objects."""
+    made = tw.compile(tw.parse(text), threads=1)
     request.getfixturevalue("own_garbage")
     return made
+
+
+@pytest.fixture
+def exe(request: pytest.FixtureRequest) -> tw.Executable:
+    """Its own: what it keeps is no other test's."""
+    return compiled(TWICE, request)
 
 
 def filled(value: float, rows: int = ROWS) -> Array:
@@ -225,9 +230,9 @@ def test_results_that_the_call_sizes() -> None:
     np.testing.assert_array_equal(second, x[1::2])
 
 
-def test_calls_that_fail_give_memory_back() -> None:
+def test_calls_that_fail_give_memory_back(request: pytest.FixtureRequest) -> None:
     text = FOUND.replace("low=0", "low=1").replace("-> y:", "-> y, z:") + "  z: f32[n] = add(x, x)\n"
-    exe = tw.compile(tw.parse(text), threads=1)
+    exe = compiled(text, request)
     x = np.ones(LEAST, np.float32)
     at = place(exe(x)[1])
     with pytest.raises(UserError):
@@ -278,9 +283,9 @@ def test_threads_have_memory_of_their_own(exe: tw.Executable) -> None:
     assert all(np.all(result == value) for value, result in handed)
 
 
-def test_results_outlive_thread_and_executable() -> None:
+def test_results_outlive_thread_and_executable(request: pytest.FixtureRequest) -> None:
     results: list[Array] = []
-    exe = tw.compile(tw.parse(TWICE), threads=1)
+    exe = compiled(TWICE, request)
 
     def work(exe: tw.Executable) -> None:
         results.extend(exe(filled(n))[0] for n in range(4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
+from tilewright.lower.graph import split_by_rows as splitting
 from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.graph.reduce_precision import reduce_precision
 from tilewright.lower.graph.strassen import strassen
 from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
+from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums
-from tilewright.plan.rewrite.strassen import half_columns, pays
+from tilewright.plan.rewrite.strassen import half_columns, halved_seconds, least_rows, pays
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
@@ -29,6 +32,9 @@ Array = np.ndarray[Any, Any]
 V4 = Target.parse("x86-64-v4")
 SHARED = dataclasses.replace(V4, caches=(*V4.caches[:-1], dataclasses.replace(V4.caches[-1], bytes=32 << 20)))
 """A machine whose last cache is large."""
+FEW_MANY = ("few", "many")
+PLAIN = partial(contraction.least_seconds, target=SHARED)
+HALVED = partial(halved_seconds, target=SHARED, stored=False)
 
 
 def numbers(*shape: int, seed: int = 0, spread: float = 0.0) -> Array:
@@ -204,6 +210,107 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("strassen" in name for name in tw.compile(module, off=["strassen"]).kernels)
     monkeypatch.setenv("TILEWRIGHT_STRASSEN", "0")
     assert strassen(module, V4) is module
+
+
+def any_rows(w: Array, *rest: str) -> Module:
+    """A graph: x of a dynamic number of rows, times the constant w; `rest` are lines that make y of the product z."""
+    k, n = w.shape
+    lines = [
+        f"graph main[m](x: f32[m, {k}]) -> y:",
+        f"w: f32[{k}, {n}] = constant(name=@w)",
+        f'z: f32[m, {n}] = contract(x, w, spec="mk,kn->mn")',
+        *(rest or [f"y: f32[m, {n}] = relu(z)"]),
+    ]
+    return Module({"main": tw.parse("\n  ".join(lines))}, {"w": w})
+
+
+@pytest.fixture(params=[False, True], ids=["differences taken", "differences stored"])
+def from_five_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of any number of rows are computed by halves from five rows on."""
+    monkeypatch.setattr(splitting, "least_rows", lambda *_: 5)
+    monkeypatch.setattr(rewriting, "keeps_all", lambda *_: request.param)
+
+
+@pytest.mark.usefixtures("from_five_rows")
+@pytest.mark.parametrize(("depth", "columns"), [(48, 64), (31, 65)])
+def test_a_call_decides_by_its_rows(depth: int, columns: int) -> None:
+    w = numbers(depth, columns, seed=1)
+    module = any_rows(w)
+    rewritten = strassen(module, V4)
+    verify(rewritten)
+    assert operators(rewritten)[-1] == "if"
+    few, many = (sum(n.op.name == "contract" for n in rewritten.functions[f"main.{name}"].nodes) for name in FEW_MANY)
+    assert (few, many) == (1, 2)
+    executable = compile_module(module)
+    for rows in (0, 1, 2, 4, 5, 6, 7, 64, 131):
+        x = numbers(rows, depth)
+        wanted = np.maximum(x.astype(np.float64) @ w, 0)
+        for found in (evaluate(rewritten, [x])["y"], executable(x)[0]):
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=3e-5)
+
+
+@pytest.mark.usefixtures("from_five_rows")
+def test_infinities_reach_no_other_row_of_few() -> None:
+    x, w = numbers(4, 32), numbers(32, 32, seed=1)
+    x[2, 3] = np.inf
+    (found,) = compile_module(any_rows(w))(x)
+    assert not np.isfinite(found[2]).all() and np.isfinite(np.delete(found, 2, 0)).all()
+
+
+def test_both_functions_share_their_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewriting, "keeps_all", lambda *_: False)
+    w = numbers(768, 768, seed=1)
+    executable = compile_module(any_rows(w))
+    assert sum(array.nbytes for array in executable.after("hoist").constants.values()) == w.nbytes
+    assert any("strassen" in name for name in executable.kernels)
+
+
+@pytest.mark.usefixtures("from_five_rows")
+def test_products_that_would_be_inaccurate_stay_in_both_functions() -> None:
+    w, v = numbers(64, 96, seed=1), numbers(96, 32, seed=2)
+    v[:, 5] = 0
+    module = any_rows(w, "v: f32[96, 32] = constant(name=@v)", 'y: f32[m, 32] = contract(z, v, spec="mk,kn->mn")')
+    module = Module(module.functions, {"w": w, "v": v})
+    made = strassen(module, V4)
+    few, many = (sum(n.op.name == "contract" for n in made.functions[f"main.{name}"].nodes) for name in FEW_MANY)
+    assert (few, many) == (2, 3)
+    for rows in (3, 8):
+        x = numbers(rows, 64)
+        np.testing.assert_allclose(compile_module(module)(x)[0], x.astype(np.float64) @ w @ v, atol=1e-3)
+    assert strassen(any_rows(v), V4).graph.nodes[-1].op.name != "if"
+
+
+OTHER_WORK = ("t: f32[m, 64] = relu(z)", 'y: f32[m, m] = contract(t, t, spec="mk,nk->mn")')
+SIZES_FROM_DATA = (
+    "b: f32[m] = reduce(z, kind=sum, axes=(1,))",
+    "c: i64[m] = cast(b, dtype=i64)",
+    "t: i64[] = reduce(c, kind=max, axes=(0,))",
+    'l = size(t, low=0, high=m, what="rows")',
+    "y: f32[l, 64] = slice(z, starts=(0, 0), sizes=(l, 64), steps=(1, 1))",
+)
+
+
+@pytest.mark.parametrize("rest", [OTHER_WORK, SIZES_FROM_DATA], ids=["more other work", "sizes from data"])
+def test_functions_that_are_not_split(rest: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splitting, "least_rows", lambda *_: 5)
+    w = numbers(64, 64, seed=1)
+    assert operators(strassen(any_rows(w), V4))[-1] == "if"
+    module = any_rows(w, *rest)
+    verify(module)
+    assert strassen(module, V4) is module
+
+
+def test_least_rows() -> None:
+    """From so many rows on the products pay, all together, and with one less they do not."""
+    shapes = [Sums(1, 768, 768), Sums(1, 3072, 768), Sums(1, 768, 3072)]
+    found = least_rows(shapes, 1 << 14, SHARED, False)
+    assert found is not None and 16 < found < 256
+    for rows, pay in ((found - 1, False), (found, True)):
+        each = [dataclasses.replace(s, rows=rows) for s in shapes]
+        plain, halved = (sum(f(s) for s in each) for f in (PLAIN, HALVED))
+        assert (plain >= contraction.MARGIN * halved) is pay
+    assert least_rows(shapes, found - 1, SHARED, False) is None
+    assert least_rows([Sums(1, 768, 8)], 1 << 14, SHARED, False) is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import settings
 from inner_loops import Loop, inner_loops
 
 import tilewright as tw
+from planned import planned_kernels
 from tilewright.codegen.assemble import assembly
 from tilewright.codegen.module import generate
 from tilewright.compiler.compiled import Compiled
@@ -144,11 +145,12 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     wanted = set(written_out(scheduled))
     assert {loop.multiply_adds for loop in loops} == wanted
     assert max(wanted) % (tile.rows * tile.vectors) == 0
-    terms, parts = max(wanted) // (tile.rows * tile.vectors), decision.taken.choice.get("part_rows") or tile.rows
+    terms, part = max(wanted) // (tile.rows * tile.vectors), decision.taken.choice.get("part_rows") or tile.rows
+    heights = {part * (tile.rows // part >> n) for n in range(4)} - {0}
     for loop in loops:
         assert loop.on_stack == [], loop
         # Fewer vectors in the last panel, fewer rows of those left over.
-        shapes = [(r, *divmod(loop.multiply_adds, r * terms)) for r in {tile.rows, parts}]
+        shapes = [(r, *divmod(loop.multiply_adds, r * terms)) for r in heights]
         packs = "stack" in str(scheduled)  # the first tile, as it reads a panel
         read = {
             n * terms for r, v, rest in shapes if rest == 0 and v <= tile.vectors for n in (r + v, r + v + v * packs)
@@ -173,7 +175,7 @@ graph main(x: f32[{rows}, 384]) -> y:
     w = np.random.default_rng(0).standard_normal((384, 768)).astype(np.float32)
     monkeypatch.setattr(rewriting, "keeps_all", lambda *_: False)
     monkeypatch.setattr(rewriting, "pays", lambda *_: True)
-    planned = kernels(lower(tw.Module({"main": tw.parse(text)}, {"w": w}), machine), "plan")
+    planned = planned_kernels(tw.Module({"main": tw.parse(text)}, {"w": w}), machine)
     plain = next(inline_all(kernel).function for kernel in planned if "sub" in kernel.name)
     found = find_contraction(plain)
     assert found is not None

@@ -37,3 +37,26 @@ def test_decided_conditions_leave_no_branches() -> None:
         results.append(y)
     np.testing.assert_array_equal(*results)
     assert results[0][0, 0] == 1 and results[0][0, 3] == 2 and results[0][3].tolist() == [11, 12, 0, 0]
+
+
+def test_what_holds_for_all_iterations_is_asked_once() -> None:
+    function = parse("""
+func heads(x: f32[8, 4], y: f32[8, 4]):
+  for i in 0..8:
+    unroll j in 0..4:
+      if i*4 + j < 12:
+        y[i, j] = x[i, j] + 1
+    unroll k in 0..4:
+      if x[i, k] < 0:
+        y[i, k] = 7
+""")
+    made = unroll(function)
+    found = list(statements(made.body))
+    assert sum(isinstance(s, If) for s in found) == 5 and sum(isinstance(s, Store) for s in found) == 8
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+    results = []
+    for f in (function, made):
+        y = np.zeros((8, 4), np.float32)
+        evaluate(f, [x, y])
+        results.append(y)
+    np.testing.assert_array_equal(*results)

@@ -62,6 +62,8 @@ def reason_of(case: TestCase, error: Exception) -> str:
     """The heading under which a failed case is listed."""
     if is_random(case) and isinstance(error, AssertionError):
         return "random values: the case expects the draw of another generator"
+    if case.name.startswith("test_dft_inverse") and isinstance(error, AssertionError):
+        return "rounding: the case expects that of NumPy's f32 transform, to 1e-7; ours is nearer to the exact result"
     if isinstance(error, AssertionError):
         return f"another result: {subject(case)}"
     if isinstance(error, UserError):

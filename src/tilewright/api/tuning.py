@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -12,20 +13,24 @@ import numpy as np
 from tilewright.analysis.sizes import Sizes
 from tilewright.artifact.stored import compiler_version
 from tilewright.compiler.pipeline import as_planned, plan_kernels
+from tilewright.expr.nodes import Const
 from tilewright.plan.decision import Choices
+from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.profile import bound_seconds
 from tilewright.store import Store
 from tilewright.target import Target
 from tilewright.target.host import current_host
 from tilewright.tune.network import Row, Tuning, read_budget
 from tilewright.tune.records import Records
+from tilewright.tune.search import chance_of
 from tilewright.tune.trial import feeds_of
 
-PAIRS, LOSSES, SLOWER = 15, 12, 1.005
-"""Runs of the program before and after in turns; where so many are lost, or the median is so much longer, what was
-found is taken back."""
+PAIRS, LOTS, CHANCE, SLOWER = 15, 4, 0.02, 1.005
+"""Runs of the program before and after in turns, lot after lot until one of them wins more than chance gives equals;
+where that is the one before, or where none does and the median is so much longer, what was found is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,12 @@ def tune_with(
     budget: str | float,
     sizes: Mapping[str, int] | None = None,
     tell: Callable[[Row], None] | None = None,
+    watch: Callable[[Row], object] | None = None,
+    threads: int = 1,
+    kernels: str = "",
 ) -> TuneResult:
     """Tunes the program that `make` compiles, with the choices that the store has by then, as `tilewright.autotune`
-    does."""
+    does, in calls of so many `threads`."""
     check_kind("budget", budget, (str, int, float), "a length of time", 'budget="60s"')
     seconds = read_budget(budget)
     store = Store.default()
@@ -56,12 +64,15 @@ def tune_with(
     before = make()
     origin = before.origin
     assert origin is not None
-    planned = plan_kernels(as_planned(origin), machine, Choices())
+    choices = Choices()
+    planned = plan_kernels(as_planned(origin), machine, choices)
+    assert choices.plan is not None
+    bounds = _bounds(choices.plan, machine, threads)
     records = Records.of(store, machine, compiler_version())
     since = dict(records)
-    tuning = Tuning(planned, machine, records, sizes or {})
+    tuning = Tuning(planned, machine, records, sizes or {}, threads, _pattern(kernels), bounds)
     rows: list[Row] = []
-    for row in tuning.run(seconds):
+    for row in tuning.run(seconds, watch):
         rows.append(row)
         if tell is not None:
             tell(row)
@@ -71,12 +82,32 @@ def tune_with(
     if not tuning.changes(since):
         return TuneResult(tuple(rows), len(tuning), None, True, before)
     after = make()
-    ratio, lost = _race(before, after, sizes or {})
-    kept = lost < LOSSES and ratio < SLOWER
+    ratio, kept = _race(before, after, sizes or {})
     if not kept:
         tuning.withdraw(since)
         after = before
     return TuneResult(tuple(rows), len(tuning), ratio, kept, after)
+
+
+def _bounds(plan: PlanReport, machine: Target, threads: int) -> dict[str, float]:
+    """The seconds that the machine's peaks allow for a call of each kernel whose work is known."""
+    found = {}
+    for row in plan.kernels:
+        if isinstance(row.flops, Const) and isinstance(row.bytes, Const):
+            bound = bound_seconds(int(row.flops.value), int(row.bytes.value), 1, machine, threads)
+            if bound is not None:
+                found[row.name] = bound
+    return found
+
+
+def _pattern(kernels: str) -> str:
+    """A pattern of names. UserError where it is none."""
+    try:
+        re.compile(kernels)
+    except re.error as error:
+        fix = "write names as `tilewright why MODEL` lists them, such as conv1|dense2"
+        raise UserError(f"cannot take the kernels {kernels!r}", why=f"it is no pattern: {error}", fix=fix) from None
+    return kernels
 
 
 def _check(store: Store, machine: Target) -> None:
@@ -88,20 +119,27 @@ def _check(store: Store, machine: Target) -> None:
         raise UserError(f"cannot tune for {machine}", why=why, fix="tune on such a machine, and export the records")
 
 
-def _race(before: Executable, after: Executable, sizes: Mapping[str, int]) -> tuple[float, int]:
-    """The median time of a call of the program after over that before, and how many of the pairs it lost."""
+def _race(before: Executable, after: Executable, sizes: Mapping[str, int]) -> tuple[float, bool]:
+    """The median time of a call of the program after over that before, and whether it is to be kept."""
     assumed = Sizes()
     known = {s.name: assumed.of(s) for s in before.interface.symbols} | dict(sizes)
     feeds = feeds_of(before, known)
     pair = (before, after)
     for executable in pair:
         executable(*feeds)
-    ratios, order = [], np.random.default_rng(0)
-    for _ in range(PAIRS):
+    # Of one thread what counts is its own time, whatever runs beside it.
+    clock = time.thread_time if before.threads == 1 else time.perf_counter
+    ratios, order = list[float](), np.random.default_rng(0)
+    for n in range(PAIRS * LOTS):
         taken = [0.0, 0.0]
-        for n in order.permutation(2):
-            start = time.perf_counter()
-            pair[n](*feeds)
-            taken[n] = time.perf_counter() - start
+        for which in order.permutation(2):
+            start = clock()
+            pair[which](*feeds)
+            taken[which] = clock() - start
         ratios.append(taken[1] / taken[0])
-    return statistics.median(ratios), sum(ratio > 1 for ratio in ratios)
+        if (n + 1) % PAIRS == 0:
+            wins, losses = sum(r < 1 for r in ratios), sum(r > 1 for r in ratios)
+            if min(chance_of(wins, n + 1), chance_of(losses, n + 1)) <= CHANCE:
+                return statistics.median(ratios), wins > losses
+    ratio = statistics.median(ratios)
+    return ratio, ratio < SLOWER

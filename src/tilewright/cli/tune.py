@@ -15,11 +15,11 @@ from tilewright.cli.fit import say
 from tilewright.cli.guard import note
 from tilewright.cli.model import read_dims, read_sizes
 from tilewright.cli.saving import place_for, save_text
-from tilewright.cli.tables import counted, duration, json_text, table
+from tilewright.cli.tables import counted, json_text, table
+from tilewright.cli.tune_table import HEADS, TuneTable, cells_of
 from tilewright.core.switches import PLAIN
 from tilewright.report.errors import UserError
 from tilewright.report.printable import printable
-from tilewright.report.progress import progress
 from tilewright.runtime.machine import measured
 from tilewright.store import Json, Store
 from tilewright.target import Target
@@ -47,6 +47,18 @@ Sizes = Annotated[
 ]
 
 
+Threads = Annotated[
+    int, typer.Option("--threads", metavar="N", min=1, max=4096, help="Threads of the calls that are measured.")
+]
+
+Kernels = Annotated[
+    str,
+    typer.Option(
+        "--kernels", metavar="REGEX", help="Tune those whose name, as `why` lists it, has a match.", show_default=False
+    ),
+]
+
+
 def tune(
     model: What,
     file: File = None,
@@ -55,6 +67,8 @@ def tune(
     dims: options.Dims = [],  # noqa: B006
     target: options.TargetName = "native",
     precision: options.Precision = PLAIN,
+    threads: Threads = 1,
+    kernels: Kernels = "",
     as_json: options.Json = False,
 ) -> int:
     """Measure other ways to run a model's kernels; keep the faster.
@@ -67,6 +81,7 @@ def tune(
     Examples:
       tilewright tune model.onnx --budget 2m
       tilewright tune model.onnx --size batch=8 --json
+      tilewright tune model.onnx --kernels 'conv|dense1' --threads 2
       tilewright tune export kernels.jsonl
       tilewright tune import kernels.jsonl
     """
@@ -75,7 +90,7 @@ def tune(
     if file is not None:
         raise UserError(f"cannot use {printable(file)}", why="a model is tuned alone", fix="leave it out")
     seconds = read_budget(budget)
-    found = _tuned(model, seconds, dims, sizes, target, precision)
+    found = _tuned(model, seconds, dims, sizes, target, precision, threads, kernels)
     if as_json:
         record: dict[str, Json] = {"model": model, "kernels": found.kernels, "ratio": found.ratio, "kept": found.kept}
         rows: list[Json] = [_record(row) for row in found.rows]
@@ -85,22 +100,29 @@ def tune(
     return 0
 
 
-def _tuned(model: str, seconds: float, dims: list[str], sizes: list[str], target: str, precision: str) -> TuneResult:
-    """What tuning finds, with a display of the kernels that are done."""
-    with progress(f"tuning {Path(model).name}") as step:
-
-        def tell(row: Row) -> None:
-            gain = f"{1 / row.ratio:.2f}x" if row.ratio < 1 else "as it was"
-            step(f"{row.kernel}: {gain}")
-
+def _tuned(
+    model: str,
+    seconds: float,
+    dims: list[str],
+    sizes: list[str],
+    target: str,
+    precision: str,
+    threads: int,
+    kernels: str,
+) -> TuneResult:
+    """What tuning finds, with a display of the kernels."""
+    with TuneTable(f"tuning {Path(model).name}", seconds) as show:
         return tw.autotune(
             model,
             budget=seconds,
             target=target,
+            threads=threads,
             dims=read_dims(dims),
             sizes=read_sizes(sizes),
             precision=precision,
-            tell=tell,
+            kernels=kernels,
+            tell=show,
+            watch=show,
         )
 
 
@@ -111,6 +133,7 @@ def _record(row: Row) -> dict[str, Json]:
         "share": row.share,
         "default_seconds": row.default_seconds,
         "ratio": row.ratio,
+        "roofline": row.roofline,
         "measured": row.measured,
         "skipped": row.skipped,
     }
@@ -118,14 +141,8 @@ def _record(row: Row) -> dict[str, Json]:
 
 def _table(found: TuneResult) -> str:
     """A row for each kernel, the longest first."""
-    heads = ("kernel", "calls", "share", "default", "tuned", "gain", "measured")
-    lines = []
-    for row in found.rows:
-        tuned = row.skipped or duration(row.default_seconds * row.ratio)
-        gain = f"{1 / row.ratio:.2f}x" if row.ratio < 1 else ""
-        cells = str(row.calls), f"{row.share:.1%}", duration(row.default_seconds), tuned, gain, str(row.measured)
-        lines.append((row.kernel, *cells))
-    return table(heads, lines, frozenset(heads[1:]), ("share", "measured", "calls"))
+    lines = [(row.kernel, str(row.calls), f"{row.share:.1%}", *cells_of(row)) for row in found.rows]
+    return table(HEADS, lines, frozenset(HEADS[1:]), ("of roofline", "share", "measured", "calls"))
 
 
 def _told(found: TuneResult) -> str:

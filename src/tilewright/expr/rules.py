@@ -8,6 +8,7 @@ applying them ends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -133,6 +134,20 @@ def less_decided(e: Lt, facts: Known) -> Expr | None:
     return _truth(False) if facts.at_least_zero(plus({}, d, -1)) else None
 
 
+def less_of_multiple(e: Lt, facts: Known) -> Expr | None:
+    """d*q + c < b  =>  q < ceil((b - c) / d)        b, c, d constants, d > 1"""
+    if not isinstance(e.b, Const):
+        return None
+    sum_ = polynomial(e.a)
+    own = sum_.get((), 0)
+    d = math.gcd(*(factor for term, factor in sum_.items() if term))
+    if d < 2 or not are_moderate(sum_):
+        return None
+    return Lt(
+        expression({term: factor // d for term, factor in sum_.items() if term}), const(-((own - e.b.value) // d))
+    )
+
+
 def less_equal_decided(e: Le, facts: Known) -> Expr | None:
     """a <= b  =>  true or false when the sign of b - a is proved"""
     d = _difference(e.b, e.a)
@@ -191,7 +206,7 @@ RULES: dict[type[Expr], tuple[Rule, ...]] = {
     Max: (max_decided,),
     Eq: (equal_decided,),
     Ne: (unequal_decided,),
-    Lt: (less_decided,),
+    Lt: (less_decided, less_of_multiple),
     Le: (less_equal_decided,),
     And: (and_with_constant,),
     Or: (or_with_constant,),

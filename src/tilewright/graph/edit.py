@@ -123,14 +123,24 @@ class Edit:
 
     def constant(self, array: Held, name: str) -> Value:
         """Adds a constant of the module, its name made unique, and the node for it."""
-        dtype = from_numpy(array.dtype)
-        assert dtype is not None, f"{array.dtype} is no element type"
         unique = self._names.fresh(name)
         self.constants[unique] = array
+        return self.read_constant(unique, name)
+
+    def read_constant(self, name: str, called: str = "") -> Value:
+        """Adds a node for a constant that the module has, with a value that is `called` so, or as the constant."""
+        array = self.constants[name]
+        dtype = from_numpy(array.dtype)
+        assert dtype is not None, f"{array.dtype} is no element type"
         type = TensorType.of(dtype, array.shape)
-        node = self.typed("constant", (), {"name": unique, "type": type}, name)
+        node = self.typed("constant", (), {"name": name, "type": type}, called or name)
         assert node is not None
         return self.add(node).outputs[0]
+
+    def constant_name(self, value: Value) -> str | None:
+        """The name of the constant that a `constant` node defines a value to be."""
+        node = self._defined_by.get(value)
+        return node.attrs.name if node is not None and isinstance(node.attrs, Constant) else None
 
     def array(self, value: Value) -> Array | None:
         """The array of a value that a `constant` node defines."""
@@ -139,10 +149,8 @@ class Edit:
 
     def held(self, value: Value) -> Held | None:
         """The array of a value that a `constant` node defines, which may be pending."""
-        node = self._defined_by.get(value)
-        if node is None or not isinstance(node.attrs, Constant):
-            return None
-        return self.constants[node.attrs.name]
+        name = self.constant_name(value)
+        return None if name is None else self.constants[name]
 
     def replace(self, node: Node, values: tuple[Value, ...]) -> bool:
         """Lets `values` stand for the outputs of an old node, if they have the same types; whether they do."""

@@ -12,6 +12,13 @@ Multiplication, a Little Faster", 2017).
 
 The four blocks of the first factor are its even and odd rows, by the left and the right half of its columns; so a sum
 of blocks adds neighbouring rows only. An odd number of rows or columns is padded with zeros.
+
+Few rows gain nothing from pairs. With `together=1` each row stands by itself, as if it were paired with a row of zeros,
+and four products over the same stored sums of the constant are left, which are as much arithmetic as the product:
+
+    s: f32[4, 7, 384] = strassen_input(x: f32[7, 768], together=1)
+    d: f32[4, 7, 512] = contract(s, u, spec="p m k, p k n -> p m n")
+    y: f32[7, 1024]   = strassen_output(d, shape=(7, 1024), together=1)
 """
 
 from __future__ import annotations
@@ -21,13 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.build import equal, less, minimum, one_of, select
+from tilewright.expr.build import conjunction, less, less_equal, minimum, one_of, select
 from tilewright.expr.dtypes import f32, f64
 from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.simplify import simplify
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.checks import check_count, check_same_dtype, number
+from tilewright.ops.movement import sizes
 from tilewright.types.room import Room
 from tilewright.types.tensor import TensorType
 
@@ -41,8 +50,16 @@ PARTS = (STORED, DERIVED)
 """Of how many products each operand of `strassen_output` is: of sums that are stored, and of differences."""
 
 
+def parts_of(together: int) -> tuple[int, ...]:
+    """The same for rows in pairs, or each by itself."""
+    return PARTS if together == 2 else (STORED,)
+
+
 def input_terms(a: Sequence[Any]) -> list[Any]:
-    """The sums of the blocks of the first factor, a = [a00, a01, a10, a11]; what is used twice is written once."""
+    """The sums of the blocks of the first factor, a = [a00, a01, a10, a11]; what is used twice is written once. Those
+    of a row by itself, a = [a00, a01], are the first four, a10 and a11 being zero."""
+    if len(a) == 2:
+        return [a[0], a[1], a[1] + a[0], -a[0]]
     total = a[2] + a[3]
     rest = total - a[0]
     return [a[0], a[1], a[1] - rest, rest, a[2] - a[0], a[3], total]
@@ -54,8 +71,11 @@ def factor_terms(b: Sequence[Any]) -> list[Any]:
 
 
 def output_terms(m: Sequence[Any]) -> list[Any]:
-    """The blocks [c00, c01, c10, c11] of the result, from all products in order."""
+    """The blocks [c00, c01, c10, c11] of the result, from all products in order; of a row by itself [c00, c01], from
+    the first four."""
     both = m[0] + m[3]
+    if len(m) == STORED:
+        return [m[0] + m[1], both + m[2]]
     lower, right = both + m[4], both + m[6]
     return [m[0] + m[1], right + m[2], lower + m[5], lower + m[6]]
 
@@ -97,58 +117,70 @@ def rows_at_once(columns: int) -> int:
     return max(1, 2**15 // columns)
 
 
-class OutputAttributes(Attributes):
-    """`shape`: rows and columns of the result, at most twice those of the products."""
+class InputAttributes(Attributes):
+    """`together`: the rows that are summed with each other, 2 or 1."""
 
-    shape: tuple[int, int]
+    together: int = 2
+
+
+class OutputAttributes(Attributes):
+    """`shape`: rows and columns of the result, at most `together` times and twice those of the products; `together`:
+    as of `strassen_input`."""
+
+    shape: tuple[Expr, Expr]
+    together: int = 2
 
 
 class StrassenInput(Op):
-    """s[p, …, i, k]: sum p of the blocks x[…, 2*i + a, b*half + k] for a, b in 0..2; half of the columns of x, rounded
-    up, are a block's."""
+    """s[p, …, i, k]: sum p of the blocks x[…, together*i + a, b*half + k] for a in 0..together, b in 0..2; half of the
+    columns of x, rounded up, are a block's."""
 
     name = "strassen_input"
+    attributes = InputAttributes
     transforms = True
     rereads = True
     pattern = Pattern.REDUCE
 
-    def infer(self, context: TypeContext, inputs: Types, attrs: Attributes) -> Types:
+    def infer(self, context: TypeContext, inputs: Types, attrs: InputAttributes) -> Types:
         check_count(context, inputs, 1)
         (x,) = inputs
         _check_floats(context, x)
+        _check_together(context, attrs.together)
         if x.rank < 2:
             raise context.error(f"a factor has rows and columns, and {x} is no matrix")
-        if any(number(extent) in (None, 0) for extent in x.shape[-2:]):
-            raise context.error(f"rows and columns of {x} are no numbers from 1")
-        halves = [-(-(number(extent) or 0) // 2) for extent in x.shape[-2:]]
-        return (TensorType.of(x.dtype, (PRODUCTS, *x.shape[:-2], *halves)),)
+        *outer, rows, columns = x.shape
+        if number(columns) in (None, 0) or number(rows) == 0:
+            raise context.error(f"{x} has no rows, or its columns are no number from 1")
+        halves = (*outer, groups(rows, attrs.together), groups(columns, 2))
+        return (TensorType.of(x.dtype, (sum(parts_of(attrs.together)), *halves)),)
 
-    def meaning(self, inputs: Arrays, attrs: Attributes) -> Arrays:
+    def meaning(self, inputs: Arrays, attrs: InputAttributes) -> Arrays:
         (x,) = inputs
-        rows, half = (-(-extent // 2) for extent in x.shape[-2:])
-        whole = np.zeros((*x.shape[:-2], 2 * rows, 2 * half), x.dtype)
+        step, half = attrs.together, -(-x.shape[-1] // 2)
+        rows = -(-x.shape[-2] // step)
+        whole = np.zeros((*x.shape[:-2], step * rows, 2 * half), x.dtype)
         whole[..., : x.shape[-2], : x.shape[-1]] = x
-        terms = input_terms([whole[..., a::2, b * half : (b + 1) * half] for a in range(2) for b in range(2)])
+        terms = input_terms([whole[..., a::step, b * half : (b + 1) * half] for a in range(step) for b in range(2)])
         return (np.stack(terms),)
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
-        (x,), (s,) = inputs, outputs
-        may_end = [_is_odd(extent) for extent in x.shape[-2:]]
+        (x,), (s,), step = inputs, outputs, attrs.together
+        may_end = [may_leave(extent, count) for extent, count in zip(x.shape[-2:], (step, 2), strict=True)]
 
         def block(a: int, b: int, *at: Expr) -> Expr:
             *outer, i, k = at
-            places = (i * 2 + a, s.shape[-1] * b + k)
+            places = (i * step + a, s.shape[-1] * b + k)
             return _within(x, outer, places, [end and side == 1 for end, side in zip(may_end, (a, b), strict=True)])
 
         def total(p: Expr, *at: Expr) -> Expr:
-            return one_of(p, input_terms([block(a, b, *at) for a in range(2) for b in range(2)]))
+            return one_of(p, input_terms([block(a, b, *at) for a in range(step) for b in range(2)]))
 
         build.compute("strassen_input", s, total)
 
 
 class StrassenOutput(Op):
-    """y[…, 2*i + a, b*half + j]: block a, b of the sums of the products m[p, …, i, j], which are those of all operands
-    in order; half is the number of their columns."""
+    """y[…, together*i + a, b*half + j]: block a, b of the sums of the products m[p, …, i, j], which are those of all
+    operands in order; half is the number of their columns."""
 
     name = "strassen_output"
     transforms = True
@@ -157,34 +189,44 @@ class StrassenOutput(Op):
     pattern = Pattern.REDUCE
 
     def infer(self, context: TypeContext, inputs: Types, attrs: OutputAttributes) -> Types:
-        check_count(context, inputs, len(PARTS))
+        _check_together(context, attrs.together)
+        parts = parts_of(attrs.together)
+        check_count(context, inputs, len(parts))
         check_same_dtype(context, inputs)
-        for products, m in zip(PARTS, inputs, strict=True):
+        for products, m in zip(parts, inputs, strict=True):
             _check_floats(context, m)
             if m.rank < 3 or m.rank != inputs[0].rank:
                 raise context.error(f"products are matrices, as many for each operand, but {inputs[0]} and {m} are not")
             context.require_equal(m.shape[0], const(products), "the numbers of products")
             for n in range(1, m.rank):
                 context.require_equal(m.shape[n], inputs[0].shape[n], "the sizes of products")
-        halves = [number(extent) or 0 for extent in inputs[0].shape[-2:]]
-        if any(not 1 <= extent <= 2 * half for extent, half in zip(attrs.shape, halves, strict=True)):
-            raise context.error(f"the shape {attrs.shape} is larger than twice that of products, {inputs[0]}")
+        what = f"the shape {attrs.shape} is larger than that of products, {inputs[0]}"
+        for extent, half, count in zip(attrs.shape, inputs[0].shape[-2:], (attrs.together, 2), strict=True):
+            if groups(extent, count) is half:
+                continue
+            fits = simplify(conjunction([less_equal(1, extent), less_equal(extent, half * count)]) or const(True))
+            if isinstance(fits, Const) and not fits.value:
+                raise context.error(what)
+            if not isinstance(fits, Const):
+                context.require(fits, what)
         return (TensorType.of(inputs[0].dtype, (*inputs[0].shape[1:-2], *attrs.shape)),)
 
     def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:
-        c = output_terms([*np.concatenate(inputs)])
-        y = np.stack([np.concatenate(c[:2], -1), np.concatenate(c[2:], -1)], -2)
-        y = y.reshape(*y.shape[:-3], 2 * y.shape[-3], y.shape[-1])
-        return (np.ascontiguousarray(y[..., : attrs.shape[0], : attrs.shape[1]]),)
+        c, step = output_terms([*np.concatenate(inputs)]), attrs.together
+        y = np.stack([np.concatenate(c[2 * a : 2 * a + 2], -1) for a in range(step)], -2)
+        y = y.reshape(*y.shape[:-3], step * y.shape[-3], y.shape[-1])
+        rows, columns = sizes(attrs.shape)
+        return (np.ascontiguousarray(y[..., :rows, :columns]),)
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
-        (y,), half = outputs, inputs[0].shape[-1]
-        places = [(m, p) for m, products in zip(inputs, PARTS, strict=True) for p in range(products)]
+        (y,), half, step = outputs, inputs[0].shape[-1], attrs.together
+        places = [(m, p) for m, products in zip(inputs, parts_of(step), strict=True) for p in range(products)]
 
         def element(*at: Expr) -> Expr:
             *outer, i, j = at
-            terms = output_terms([load(m, p, *outer, i // 2, j % half) for m, p in places])
-            return select(equal(i % 2, 0), *(one_of(j // half, terms[n : n + 2]) for n in (0, 2)))
+            terms = output_terms([load(m, p, *outer, i // step, j % half) for m, p in places])
+            sides = [one_of(j // half, terms[n : n + 2]) for n in range(0, 2 * step, 2)]
+            return one_of(i % step, sides)
 
         build.compute("strassen_output", y, element)
 
@@ -194,8 +236,19 @@ def _check_floats(context: TypeContext, x: TensorType) -> None:
         raise context.error(f"{context.op} takes f32 or f64, not {x}", "cast the input: cast(dtype=f32)")
 
 
-def _is_odd(extent: Expr) -> bool:
-    return isinstance(extent, Const) and extent.value % 2 == 1
+def _check_together(context: TypeContext, together: int) -> None:
+    if together not in (1, 2):
+        raise context.error(f"{context.op} takes rows alone or in pairs, not {together} together")
+
+
+def groups(extent: Expr, count: int) -> Expr:
+    """How many groups of so many there are, the last perhaps not full."""
+    return extent if count == 1 else simplify((extent + (count - 1)) // count)
+
+
+def may_leave(extent: Expr, count: int) -> bool:
+    """Whether the last group may not be full."""
+    return count > 1 and not (isinstance(extent, Const) and extent.value % count == 0)
 
 
 def _within(x: Buffer, outer: Sequence[Expr], at: Sequence[Expr], may_end: Sequence[bool]) -> Expr:

@@ -247,7 +247,7 @@ def evaluate_calls(
     for n, site in enumerate(program.sites):
         count, seconds = round(mean[n, 0]), float(mean[n, 1]) * 1e-9
         flops, moved = (_known(e, sizes, count) for e in (site.flops, site.bytes))
-        bound = _bound(flops, moved, count, program.target, threads)
+        bound = bound_seconds(flops, moved, count, program.target, threads)
         one = expected[n]
         predicted = None if one is None else one * count
         found = [share[n] for share in shares if n in share]
@@ -273,7 +273,7 @@ def _known(work: Expr | None, sizes: Mapping[Var, int], calls: int) -> int | Non
     return None if work is None else int(evaluate(work, sizes)) * calls
 
 
-def _bound(flops: int | None, moved: int | None, calls: int, target: Target, threads: int) -> float | None:
+def bound_seconds(flops: int | None, moved: int | None, calls: int, target: Target, threads: int) -> float | None:
     """The least seconds for so many operations and bytes, in so many calls."""
     if flops is None or moved is None or not calls:
         return None

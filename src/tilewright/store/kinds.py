@@ -15,7 +15,9 @@ _LOOKED_AT = 512
 """How many bytes are looked at."""
 
 _LEAST_TEXT = 12
-"""How many characters are called a text: fewer printable bytes may be anything."""
+"""How many characters are called a text: fewer printable bytes may be anything, unless brackets enclose them."""
+
+_BRACKETS = ("{}", "[]", "<>")
 
 _SHOWN = 40
 """How many characters of a text are shown."""
@@ -109,7 +111,8 @@ def _text(head: bytes) -> Kind | None:
             return None
         text = head[: error.start].decode("utf-8-sig")
     begin = text.lstrip()
-    if len(begin) < _LEAST_TEXT or any(not c.isprintable() and not c.isspace() for c in text):
+    enclosed = begin[:1] + begin.rstrip()[-1:] in _BRACKETS
+    if (len(begin) < _LEAST_TEXT and not enclosed) or any(not c.isprintable() and not c.isspace() for c in text):
         return None
     if begin.startswith(_LFS):
         return Kind("a pointer of Git LFS, which stands for the file", "fetch the file itself: git lfs pull")

@@ -2,7 +2,8 @@
 
 The probes and LLVM are loaded where there is something to measure, so that a program that was compiled before starts
 without them. What is kept are the raw figures: which of them are believed is decided when they are read. What could not
-be settled, because the machine was busy, is measured again by later processes, `TRIES` times in all.
+be settled, because the machine was busy, is measured again by later processes, `TRIES` times in all. Then it is marked
+in the store as an estimate that is kept, until somebody asks for measuring again.
 """
 
 from __future__ import annotations
@@ -25,15 +26,29 @@ from .target import GIVEN, Target
 MEASURING_VERSION: Final = 5
 """Rises when what the probes measure changes: what another version kept is not used."""
 
-TRIES: Final = 4
-"""How often figures that are not settled are measured again. Each time costs a process 0.4 s, and changed figures
-invalidate compiled code: a machine that is always busy must not pay for that for ever."""
+TRIES: Final = 3
+"""How many processes measure figures that are not settled. Each takes 0.4 s for it, and changed figures invalidate
+compiled code: a machine that is always busy must not pay for that for ever."""
 
 PROBED: Final = ("x86_64", "aarch64")
 """Architectures that the probes are written for: their constraints of registers, and how a cache is emptied."""
 
 _lock = threading.Lock()
-_measured: dict[str, Figures] = {}
+_measured: dict[str, Kept] = {}
+
+
+class Kept(NamedTuple):
+    """Figures as the store keeps them, None for those that are not settled; how many processes measured them; and the
+    names of those that are not measured again: estimates stand for them."""
+
+    figures: Figures
+    tries: int
+    estimated: tuple[str, ...]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to measure."""
+        return all(value is not None or name in self.estimated for name, value in self.figures.items())
 
 
 class Part(NamedTuple):
@@ -58,7 +73,7 @@ def measured(
     target: Target, store: Store | None = None, *, again: bool = False, parts: Sequence[Part] = (MACHINE,)
 ) -> Target:
     """`target` with the figures of this machine: those of `store` (the user's store if None), else measured now, in
-    less than 0.4 s, and kept. With `again` they are measured in any case.
+    less than 0.4 s, and kept. With `again` they are measured in any case; what is not settled then stays as it was.
 
     Models of machines, targets that this machine cannot run and targets with rates given by hand stay as they are. So
     do those of an architecture without probes, and all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible
@@ -96,10 +111,11 @@ def _with_figures(target: Target, store: Store | None, again: bool, parts: Seque
         missing = [part for part, key in keys.items() if again or not (key in _measured or _recall(key, place))]
         if missing:
             _measure({part: keys[part] for part in missing}, target, host, place, again)
-        figures = {name: value for key in keys.values() for name, value in _measured[key].items()}
+        found = [_measured[key] for key in keys.values()]
     from .plausible import put_into
 
-    return put_into(target, figures)
+    figures = {name: value for kept in found for name, value in kept.figures.items()}
+    return put_into(target, figures, [name for kept in found for name in kept.estimated])
 
 
 def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store, again: bool) -> None:
@@ -108,40 +124,48 @@ def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store
     start = time.perf_counter()
     with progress("measuring this machine"):
         for part, key in parts.items():
-            before, tries = (None if again else _kept(key, store)) or ({}, 0)
+            before = _kept(key, store) or Kept({}, 0, ())
             try:
                 found = {**part.measure(target, host)}
             except MemoryError:
                 _measured[key] = before
                 continue
-            found.update((name, value) for name, value in before.items() if value is not None)
-            _measured[key] = found
-            figures: dict[str, Json] = dict(found)
-            store.put(key, pack({"figures": figures, "tries": tries + 1}, {}))
+            settled = {name: value for name, value in before.figures.items() if value is not None}
+            found.update((name, value) for name, value in settled.items() if not again or found.get(name) is None)
+            _measured[key] = made = _made(found, 1 if again else before.tries + 1)
+            figures: dict[str, Json] = dict(made.figures)
+            store.put(key, pack({"figures": figures, "tries": made.tries, "estimated": list(made.estimated)}, {}))
     if sys.stderr is not None and sys.stderr.isatty():
         seconds = time.perf_counter() - start
         print(f"measured this machine in {seconds:.1f} s (tilewright doctor shows it)", file=sys.stderr)
 
 
+def _made(figures: Figures, tries: int) -> Kept:
+    """Figures that so many processes measured, as they are kept."""
+    missing = [name for name, value in figures.items() if value is None]
+    return Kept(figures, tries, tuple(missing) if tries >= TRIES else ())
+
+
 def _recall(key: str, store: Store) -> bool:
     """Whether all figures are kept there, or as many as this machine has; they are then those of this process."""
     kept = _kept(key, store)
-    if kept is None or (None in kept[0].values() and kept[1] < TRIES):
+    if kept is None or not kept.is_done:
         return False
-    _measured[key] = kept[0]
+    _measured[key] = kept
     return True
 
 
-def _kept(key: str, store: Store) -> tuple[Figures, int] | None:
-    """The figures that are kept under a key, and how often they were measured; None for what makes no sense."""
+def _kept(key: str, store: Store) -> Kept | None:
+    """What is kept under a key; None for what makes no sense."""
     content = store.get(key)
     if content is None:
         return None
     try:
         record: Mapping[str, Any] = unpack(content)[0]
         figures = {name: None if value is None else number_of(name, value) for name, value in record["figures"].items()}
-        return figures, int(number_of("tries", record["tries"]))
-    except (UserError, ValueError, KeyError, AttributeError):
+        estimated = tuple([str(name) for name in record.get("estimated", ())])
+        return Kept(figures, int(number_of("tries", record["tries"])), estimated)
+    except (UserError, ValueError, KeyError, AttributeError, TypeError):
         return None
 
 

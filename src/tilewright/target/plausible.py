@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from .core import DOTS, UNITS, Figures, rounded
 from .families import is_generic
 from .instructions import INSTRUCTIONS
-from .target import ESTIMATE, MEASURED, Target
+from .target import ESTIMATE, KEPT, MEASURED, UNSETTLED, Target
 
 RATIO: Final = 3.0
 """How many times worse than its estimate a figure may be."""
@@ -55,12 +55,9 @@ _SLACK: Final = 1.15
 """Measurements that should be in order may be out of it by so much."""
 
 
-UNSETTLED: Final = "its measurements do not agree: the machine was busy"
-
-
-def put_into(target: Target, measured: Figures) -> Target:
+def put_into(target: Target, measured: Figures, kept: Collection[str] = ()) -> Target:
     """`target` with the figures `measured` that are believed, cycles in two digits and the others in three; what is not
-    believed keeps its estimate."""
+    believed keeps its estimate. Those `kept` were measured too often in vain to be measured again."""
     figures = {name: value for name, value in measured.items() if value is not None}
     doubts = dict(_doubts(target, figures))
     if "ghz" in doubts:
@@ -71,7 +68,8 @@ def put_into(target: Target, measured: Figures) -> Target:
     believed = {name: value for name, value in known.items() if name not in doubts}
     origins = dict.fromkeys(believed, MEASURED)
     origins |= {name: f"{ESTIMATE}: measured {known[name]:g}, but {doubts[name]}" for name in known if name in doubts}
-    origins |= {name: f"{ESTIMATE}: {UNSETTLED}" for name in values if name in measured and measured[name] is None}
+    unsettled = [name for name in values if name in measured and measured[name] is None]
+    origins |= {name: f"{ESTIMATE}: {KEPT if name in kept else UNSETTLED}" for name in unsettled}
     return _replaced(target, _ordered({**values, **believed}, believed, target), origins)
 
 

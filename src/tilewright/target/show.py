@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..report.quantities import counted
 from .core import UNITS
 from .families import BY_NAME
 from .target import Target
@@ -10,7 +11,14 @@ from .target import Target
 def describe(target: Target) -> str:
     """The tables: one row per fact, one per cache level with its bandwidth, memory last; then all figures with their
     units and where they come from."""
-    return f"{_describe_facts(target)}\n\n{_describe_figures(target)}"
+    parts = [_describe_facts(target), _describe_figures(target)]
+    if target.unsettled:
+        several = len(target.unsettled) > 1
+        parts.append(
+            f"{counted(len(target.unsettled), 'figure')} {'are estimates' if several else 'is an estimate'}, since the "
+            "machine was busy: `tilewright doctor --again` measures anew, best while nothing else runs"
+        )
+    return "\n\n".join(parts)
 
 
 def _describe_facts(target: Target) -> str:

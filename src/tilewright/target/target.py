@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 MEASURED: Final = "measured"
 GIVEN: Final = "given"
 ESTIMATE: Final = "estimate"
+UNSETTLED: Final = "its measurements do not agree: the machine was busy"
+KEPT: Final = f"{UNSETTLED} each time"
 
 _MODEL_CORES: Final = 4
 SHORTEST_LANES: Final = 4
@@ -221,6 +223,11 @@ class Target:
     def measured(self) -> bool:
         """Whether any of its numbers was measured."""
         return any(text == MEASURED for _, text in self.origins)
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """The figures that are estimates because the machine was busy when they were measured."""
+        return tuple([name for name, text in self.origins if UNSETTLED in text])
 
     def origin(self, figure: str) -> str:
         """Where a number comes from, by its name in `figures`: `measured`, `given` (put in by hand), `estimate` (the

@@ -27,7 +27,10 @@ from tilewright.tune.task import Maker, Task
 from tilewright.tune.trial import Begin, Forget, Load, Loaded, Time
 
 PATIENCE = 10.0
-"""Seconds that a message may take beyond what calls of the default program take."""
+"""Seconds that a message may take beyond what its calls should."""
+
+SLOWER = 4.0
+"""How many times as long as the first call of a program its turns may take."""
 
 
 class Failed(Exception):
@@ -36,15 +39,17 @@ class Failed(Exception):
 
 class Makers:
     """Processes that make programs of tasks, this one among them. A task is read once by each of them for all of its
-    choices."""
+    choices. Programs run on so many `threads`."""
 
-    def __init__(self, target: Target, processes: int) -> None:
+    def __init__(self, target: Target, processes: int, threads: int = 1) -> None:
         alone = {settings.COMPILE_PROCESSES.name: "1"}
-        self._target = target
+        self.threads, self._target = threads, target
         self._workers: Workers[tuple[bytes, Forced | None], bytes | str] = Workers(
             "tilewright.tune.measure:work", processes - 1, pickle.dumps, pickle.loads, settings=alone
         )
         self._task: tuple[Task, bytes] | None = None
+        self.runner = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"})
+        """The process that runs what was made, for one kernel after another: it takes a while to begin."""
 
     def __enter__(self) -> Makers:
         return self
@@ -53,6 +58,7 @@ class Makers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._workers.__exit__(kind, error, trace)
+        self.runner.end()
 
     @property
     def pids(self) -> list[int]:
@@ -62,7 +68,7 @@ class Makers:
     def make(self, task: Task, asked: Sequence[Forced | None]) -> list[bytes | str]:
         """The program of each choice, as an executable pickles; why there is none, where a step is refused."""
         if self._task is None or self._task[0] is not task:
-            self._task = task, dumps((task, self._target))
+            self._task = task, dumps((task, self._target, self.threads))
         body = self._task[1]
         return self._workers.run([(body, one) for one in asked], lambda job: make(*job))
 
@@ -86,13 +92,15 @@ def work(job: bytes) -> bytes:
 
 
 class Trials:
-    """Programs that run in a process of their own. `sizes` are those of symbols by name; `flush` bytes are pushed
-    through the caches before each call."""
+    """Programs that run in a process of their own, or in the one that makers have for it. `sizes` are those of symbols
+    by name; `flush` bytes are pushed through the caches before each call."""
 
-    def __init__(self, sizes: Mapping[str, int], flush: int) -> None:
+    def __init__(self, sizes: Mapping[str, int], flush: int, makers: Makers | None = None) -> None:
         self._begin = Begin(dict(sizes), flush)
-        self._process = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"})
+        own = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"}) if makers is None else None
+        self._process, self._own = own or makers.runner, own  # type: ignore[union-attr]
         self._loaded: dict[int, bytes] = {}
+        self._seconds: dict[int, float] = {}
         self._fresh = True
 
     def __enter__(self) -> Trials:
@@ -101,7 +109,8 @@ class Trials:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.end()
+        if self._own is not None:
+            self._own.end()
 
     @property
     def pid(self) -> int | None:
@@ -120,14 +129,15 @@ class Trials:
             raise Failed("it cannot be called")
         if answer.wrong:
             raise Failed(answer.wrong)
-        self._loaded[number] = program
+        self._loaded[number], self._seconds[number] = program, answer.seconds
         return answer
 
     def time(self, numbers: Sequence[int], rounds: int, seed: int = 0) -> list[list[float]]:
         """The seconds of `rounds` calls of each program, in turns. Failed where one of them ends the process."""
         self._start()
         try:
-            answer = self._ask(Time(tuple(numbers), rounds, seed))
+            calls = rounds * sum(self._seconds.get(number, 0.0) for number in numbers)
+            answer = self._ask(Time(tuple(numbers), rounds, seed), PATIENCE + SLOWER * calls)
         except Ended as error:
             self._fresh = True
             raise Failed(f"one of {len(numbers)} ended the process they ran in: {error}") from None
@@ -150,6 +160,6 @@ class Trials:
         for number, program in self._loaded.items():
             self._ask(Load(number, program))
 
-    def _ask(self, message: object) -> object:
-        answer = self._process.ask(pickle.dumps(message), PATIENCE)
+    def _ask(self, message: object, patience: float | None = None) -> object:
+        answer = self._process.ask(pickle.dumps(message), PATIENCE if patience is None else patience)
         return None if answer is None else pickle.loads(answer)

@@ -12,8 +12,9 @@ kernels that are left; what it does not use is left for others.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.processes import processes_for_kernels
@@ -24,7 +25,8 @@ from tilewright.report.logs import debug
 from tilewright.target import Target
 from tilewright.tune.measure import Failed, Makers
 from tilewright.tune.records import Record, Records, without_choice
-from tilewright.tune.search import Search, better_of, space_of
+from tilewright.tune.search import Search, better_of
+from tilewright.tune.space import least_price
 from tilewright.tune.task import Task, task_of
 
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -37,7 +39,8 @@ MOST_FLUSHED = 64 << 20
 @dataclass(frozen=True, slots=True)
 class Row:
     """What became of a kernel: its name, the places that call it, its part of the time of all kernels, the seconds of a
-    call by default, those of the best choice over them, how many choices were measured in all, and why none, if so."""
+    call by default, those of the best choice over them, how many choices were measured in all, and why none, if so; and
+    the seconds that the machine's peaks allow for a call (None where that is not known)."""
 
     kernel: str
     calls: int
@@ -46,6 +49,13 @@ class Row:
     ratio: float
     measured: int
     skipped: str = ""
+    bound: float | None = None
+
+    @property
+    def roofline(self) -> float | None:
+        """What the peaks allow over what a call takes by the best choice."""
+        seconds = self.default_seconds * self.ratio
+        return None if self.bound is None or seconds <= 0 else self.bound / seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +68,24 @@ class _Part:
 
 class Tuning:
     """The kernels of a planned module that can be tuned, by the time they should take. `sizes` are those of symbols by
-    name, in place of what is assumed."""
+    name, in place of what is assumed; calls have so many `threads`; the names of kernels have a match of `kernels`.
+    `bounds` are the seconds that the machine's peaks allow for a call, by the names of kernels."""
 
-    def __init__(self, planned: Module, target: Target, records: Records, sizes: Mapping[str, int]) -> None:
-        self.target, self.records = target, records
-        tasks = [task_of(planned, f, sizes) for f in planned.functions.values() if isinstance(f, Function)]
-        parts = [_Part(task, _price(task, target)) for task in tasks if task is not None]
+    def __init__(
+        self,
+        planned: Module,
+        target: Target,
+        records: Records,
+        sizes: Mapping[str, int],
+        threads: int = 1,
+        kernels: str = "",
+        bounds: Mapping[str, float] | None = None,
+    ) -> None:
+        self._bounds = bounds or {}
+        self.target, self.records, self.threads = target, records, threads
+        wanted = [f for f in planned.functions.values() if isinstance(f, Function) and re.search(kernels, f.name)]
+        tasks = [task for f in wanted if (task := task_of(planned, f, sizes)) is not None]
+        parts = [_Part(task, task.calls * least_price(task, target)) for task in tasks]
         self._parts = sorted((p for p in parts if p.seconds > 0), key=lambda part: -part.seconds)
         self._flush = _flushed(planned, target)
         self.is_kept = True
@@ -77,35 +99,52 @@ class Tuning:
         """The keys of all kernels."""
         return {part.task.key for part in self._parts}
 
-    def run(self, budget: float) -> Iterator[Row]:
-        """Tunes for `budget` seconds; a row for each kernel. Kernels for which no time is left are not among them."""
+    def run(self, budget: float, watch: Callable[[Row], object] | None = None) -> Iterator[Row]:
+        """Tunes for `budget` seconds; a row for each kernel. Kernels for which no time is left are not among them.
+        `watch` is called after each batch with the row as it stands."""
         end, total = time.monotonic() + budget, sum(part.seconds for part in self._parts)
         rest = total
-        with Makers(self.target, processes_for_kernels()) as makers:
+        with Makers(self.target, processes_for_kernels(), self.threads) as makers:
             for n, part in enumerate(self._parts):
                 left = end - time.monotonic()
                 if left <= 0:
                     return
                 share = part.seconds / rest if rest > 0 else 1.0
-                yield self._tune(part, makers, left * share, part.seconds / total, n)
+                yield self._tune(part, makers, left * share, part.seconds / total, n, watch or _look_away)
                 rest -= part.seconds
 
-    def _tune(self, part: _Part, makers: Makers, seconds: float, share: float, seed: int) -> Row:
+    def _tune(
+        self,
+        part: _Part,
+        makers: Makers,
+        seconds: float,
+        share: float,
+        seed: int,
+        watch: Callable[[Row], object],
+    ) -> Row:
         task, name = part.task, part.task.function.name
         before = self.records.get(task.key)
-        search = Search(task, self.target, makers, self._flush, {} if before is None else before.measured, seed)
+        known = before.measured if before is not None and before.threads == self.threads else {}
+        search = Search(task, self.target, makers, self._flush, known, seed)
         end = time.monotonic() + seconds
         try:
             with search:
                 while search.goes_on and time.monotonic() < end:
                     search.step()
+                    so_far = search.default_seconds, search.ratio, len(search.measured)
+                    watch(Row(name, task.calls, share, *so_far, bound=self._bounds.get(name)))
                 found = better_of(search.confirm(), before)
+        except KeyboardInterrupt:
+            self.records.keep([better_of(search.so_far, before)])
+            raise
         except Failed as error:
             debug("%s cannot be tuned: %s", name, error)
             return Row(name, task.calls, share, 0.0, 1.0, 0, str(error))
         self.is_kept &= self.records.keep([found])
         ratio = found.seconds / found.default_seconds if found.is_better else 1.0
-        return Row(name, task.calls, share, search.default_seconds, ratio, len(found.measured))
+        return Row(
+            name, task.calls, share, search.default_seconds, ratio, len(found.measured), bound=self._bounds.get(name)
+        )
 
     def changes(self, since: Mapping[str, Record]) -> bool:
         """Whether some kernel has another choice than it had `since`."""
@@ -115,6 +154,10 @@ class Tuning:
         """Takes back the choices that were not there `since`: the program is not faster with them."""
         fresh = [self.records[key] for key in self.keys & set(self.records)]
         self.records.keep(since.get(r.key, without_choice(r)) for r in fresh if r.is_better)
+
+
+def _look_away(row: Row) -> None:
+    """Watches nothing."""
 
 
 def _choice(record: Record | None) -> object:
@@ -134,12 +177,6 @@ def read_budget(budget: str | float) -> float:
         why = f"{text!r} is no length of time above zero; the units are {', '.join(UNITS)}"
         raise UserError("cannot tune for so long", why=why, fix='write "60s" or "2m"')
     return seconds
-
-
-def _price(task: Task, target: Target) -> float:
-    """The seconds that the calls of a kernel should take; nothing where there is no choice."""
-    space = space_of(task, target)
-    return task.calls * space[0].price if space else 0.0
 
 
 def _flushed(module: Module, target: Target) -> int:

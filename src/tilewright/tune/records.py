@@ -36,7 +36,8 @@ HEAD = b'{"tuning": 1}\n'
 class Record:
     """What is known of a kernel: its key, a name to read, the template and the choice that were found (None: the
     default is kept), the seconds of a call by default and, by the median of pairs, as found, how many of `pairs` of
-    runs it won, and the ratio to the default's time of each choice that was measured, by `name_of` that choice."""
+    runs it won, and the ratio to the default's time of each choice that was measured, by `name_of` that choice; calls
+    had so many threads."""
 
     key: str
     kernel: str
@@ -47,6 +48,7 @@ class Record:
     wins: int = 0
     pairs: int = 0
     measured: Mapping[str, float] = field(default_factory=dict)
+    threads: int = 1
 
     @property
     def is_better(self) -> bool:
@@ -71,6 +73,7 @@ class Record:
             wins=int(row["wins"]),
             pairs=int(row["pairs"]),
             measured={str(name): float(ratio) for name, ratio in dict(row["measured"]).items()},
+            threads=int(row.get("threads", 1)),
         )
         if not is_key(found.key) or not 0 <= found.wins <= found.pairs:
             raise ValueError("its key or its counts are wrong")

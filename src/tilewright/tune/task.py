@@ -63,8 +63,8 @@ class Task:
 class Maker:
     """Makes programs of one task: what they share, facts of the kernel and numbers for its weights, is made once."""
 
-    def __init__(self, task: Task, target: Target) -> None:
-        self.task, self.target = task, target
+    def __init__(self, task: Task, target: Target, threads: int = 1) -> None:
+        self.task, self.target, self.threads = task, target, threads
         self._facts = Facts(own_symbols(task.function))
         passes = pipeline(target)
         self._passes = passes[[step.name for step in passes].index("schedule") + 1 :]
@@ -78,7 +78,7 @@ class Maker:
             made, _ = schedule_forced(self._facts, self.target, asked)
         module = _module_of(made.func, self._content(made.func))
         compiled = finish(module, interface_of(module.graph), self._passes, self.target)
-        return link(compiled, self.target, 0.0, threads=1)
+        return link(compiled, self.target, 0.0, threads=self.threads)
 
     def _content(self, function: Function) -> dict[str, Array]:
         """The content of parameters in constant memory, by their names: numbers between 0.5 and 1, so that no sum comes

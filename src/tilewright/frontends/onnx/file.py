@@ -166,7 +166,15 @@ class ModelFile:
         """Notes that so many nodes are read now. Raises UserError where they are too many: functions that call
         functions several times are small files of any number of nodes."""
         self.nodes += more
-        if self.nodes > self._limits.nodes:
+        self.check_nodes(self.nodes, where)
+
+    def is_too_large(self, nodes: int) -> bool:
+        """Whether a model may not have so many nodes."""
+        return nodes > self._limits.nodes
+
+    def check_nodes(self, nodes: int, where: str | None) -> None:
+        """Raises UserError where so many nodes are too many."""
+        if self.is_too_large(nodes):
             raise UserError(
                 "the model has too many nodes",
                 where=where or self._source,

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.structure import domain_of, function_key
+from tilewright.frontends.onnx.structure import FunctionKey, domain_of, function_key
 from tilewright.frontends.onnx.tensors import ELEMENTS
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
+
+COUNTED = 1 << 62
+"""More nodes than any limit: small files hold functions of numbers of nodes that have as many digits as functions."""
 
 NUMBER_OF = {element.dtype: number for number, element in ELEMENTS.items()}
 """The TensorProto.DataType of each NumPy type."""
@@ -31,9 +34,32 @@ class Body:
     opsets: Mapping[str, int]
 
 
-def local_functions(proto: ModelProto) -> dict[tuple[str, str, str], FunctionProto]:
+def local_functions(proto: ModelProto) -> dict[FunctionKey, FunctionProto]:
     """The model's own functions by domain, name and overload."""
     return {function_key(f): f for f in proto.functions}
+
+
+def key_of_call(node: NodeProto) -> FunctionKey:
+    """The domain, name and overload of the function that a node calls, if it calls one."""
+    return domain_of(node.domain), node.op_type, node.overload
+
+
+def expanded_sizes(functions: Mapping[FunctionKey, FunctionProto]) -> dict[FunctionKey, int]:
+    """The nodes that a call of each function comes to, with the functions that it calls in their places; what branches,
+    loops and ONNX's own bodies hold comes on top of that. No function calls itself. Counts end at `COUNTED`."""
+    sizes: dict[FunctionKey, int] = {}
+    for root in functions:
+        waiting = [root]
+        while waiting:
+            key = waiting[-1]
+            called = [c for c in map(key_of_call, functions[key].node) if c in functions]
+            missing = [c for c in called if c not in sizes]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            sizes[key] = min(len(functions[key].node) + sum(sizes[c] for c in called), COUNTED)
+    return sizes
 
 
 def local_body(function: FunctionProto, given: Mapping[str, AttributeProto], opsets: Mapping[str, int]) -> Body:

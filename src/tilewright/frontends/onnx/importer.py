@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -34,9 +35,9 @@ from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, NEGATIVE_SIZE, OPSE
 from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
-from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call
+from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
 from tilewright.frontends.onnx.sloppy import check_default, check_names, check_shape, check_values, newest_version
-from tilewright.frontends.onnx.structure import domain_of
+from tilewright.frontends.onnx.structure import FunctionKey, domain_of
 from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
@@ -364,16 +365,17 @@ class Importer:
         unread = any(i is UNREAD for i in inputs)
         tensors = [i if isinstance(i, Tensor) else None for i in inputs]
         wanted = tuple(bool(name) for name in node.output)
-        local = self._functions.get((domain, node.op_type, node.overload))
+        key = functions.key_of_call(node)
+        local = self._functions.get(key)
         if local is not None:
             if HANDLERS.find(node.op_type, NEWEST, domain) is not None:
                 debug("%s is computed by the function of the model, not by the handler of its operator", source)
-            return (
-                None
-                if unread
-                else self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
-            )
+            if unread:
+                return None
+            self._check_size(key, source)
+            return self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
         version = self._version(domain, node, source)
+        given = without_hints(given, version, domain)
         handler = HANDLERS.find(node.op_type, version, domain)
         if handler is None:
             return self._standard(node, given, version, None if unread else tensors, source, wanted)
@@ -384,6 +386,18 @@ class Importer:
             return None
         with self.emit.node(source, version, wanted):
             return handler.call(self.emit, tensors, lambda: attribute_values(handler, given, self.emit.error), _CHECK)
+
+    @cached_property
+    def _sizes(self) -> Mapping[FunctionKey, int]:
+        return functions.expanded_sizes(self._functions)
+
+    def _check_size(self, key: FunctionKey, source: str) -> None:
+        """Raises UserError for a call of a function that comes to more nodes than a model may have, unless one that it
+        calls does so alone: that is the one to name."""
+        if self.file.is_too_large(self._sizes[key]):
+            called = map(functions.key_of_call, self._functions[key].node)
+            if not any(self.file.is_too_large(self._sizes.get(c, 0)) for c in called):
+                self.file.check_nodes(self._sizes[key], source)
 
     def _version(self, domain: str, node: NodeProto, source: str) -> int:
         """The version of an operator set: that of its import, or else the newest one that is known."""

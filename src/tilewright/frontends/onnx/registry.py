@@ -37,6 +37,13 @@ handles = HANDLERS.handles
 MICROSOFT = "com.microsoft"
 """The domain of the operators that ONNX Runtime adds."""
 
+HINTS = frozenset(("consumed_inputs", "is_test", "output_sequence"))
+"""Attributes of the operator sets 1 to 6 that say nothing of what inference computes: which inputs may be overwritten,
+that nothing is trained, and whether an output is there, which has a name then."""
+
+FIRST_WITHOUT_HINTS = 7
+"""The first operator set that has none of them."""
+
 KINDS = {
     "float": 1, "int": 2, "str": 3, "TensorProto": 4, "GraphProto": 5, "Floats": 6, "Ints": 7, "Strs": 8,
     "AnyInt": 2, "AnyInts": 7,
@@ -47,6 +54,13 @@ _KIND_NAMES = {
     1: "a float", 2: "an integer", 3: "a string", 4: "a tensor", 5: "a graph", 6: "a list of floats",
     7: "a list of integers", 8: "a list of strings",
 }  # fmt: skip
+
+
+def without_hints(given: Mapping[str, AttributeProto], version: int, domain: str) -> Mapping[str, AttributeProto]:
+    """The attributes that say what is computed."""
+    if domain or version >= FIRST_WITHOUT_HINTS:
+        return given
+    return {name: attribute for name, attribute in given.items() if name not in HINTS}
 
 
 def check_call(handler: Handler, inputs: list[bool], given: Mapping[str, AttributeProto]) -> list[str]:

@@ -10,27 +10,26 @@
 
 Seven products replace eight (see ops/strassen.py). The differences are computed when they are packed for a product, so
 that the constants take no more memory than before; small ones are stored. An infinity or NaN of x also reaches the
-results of the row that its row is paired with: 0 and 1, 2 and 3, and so on.
+results of the row that its row is paired with: 0 and 1, 2 and 3, and so on. Where the number of rows is dynamic, a call
+decides between two functions (split_by_rows.py): with few rows each row stands by itself, over the same sums.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const
 from tilewright.graph.constants import Pending, held
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.lower.graph.constant_products import Order, Product, find_product
+from tilewright.lower.graph.split_by_rows import split_by_rows
 from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
 from tilewright.ops.contract import ContractAttributes
-from tilewright.ops.index_maps import Spec, parse
-from tilewright.ops.strassen import DERIVED, PARTS, STORED, half_shape, transform_factor
+from tilewright.ops.strassen import DERIVED, STORED, half_shape, parts_of, transform_factor
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.price.contraction import Sums
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.rewrite.precision import choose_rounded
 from tilewright.plan.rewrite.strassen import half_columns, keeps_all, pays
@@ -39,8 +38,6 @@ from tilewright.store.pages import release
 from tilewright.target import Target
 from tilewright.types.room import Room
 
-Array = np.ndarray[Any, Any]
-
 
 def strassen(module: Module, target: Target, halves: bool = False) -> Module:
     """The module with those products rewritten that become faster; none if TILEWRIGHT_STRASSEN is 0. With `halves`
@@ -48,130 +45,131 @@ def strassen(module: Module, target: Target, halves: bool = False) -> Module:
     errors too much."""
     if not settings.STRASSEN.read():
         return module
-    stored = sum(array.nbytes for array in held(module.constants).values())
-    return over_graphs(module, lambda m, f: _rewrite(m, f, target, keeps_all(stored, target), halves))
+    bytes_held = sum(array.nbytes for array in held(module.constants).values())
+    sums = _Sums(target, keeps_all(bytes_held, target))
+    split = split_by_rows(module, target, sums.stored, sums.are_accurate) if not halves else None
+    together: Mapping[Node, int] = {} if split is None else split.together
+    return over_graphs(
+        module if split is None else split.module,
+        lambda m, f: _rewrite(m, f, target, sums, together, halves),
+    )
 
 
-def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bool, halves: bool) -> Module:
-    edit = _Products(module, function, target, stored)
+def _rewrite(
+    module: Module, function: GraphFunction, target: Target, sums: _Sums, together: Mapping[Node, int], halves: bool
+) -> Module:
+    edit = _Products(module, function, sums)
     model = CostModel(Dataflow(function), target) if halves else None
     for node in function.nodes:
         rounds = model is not None and isinstance(node.attrs, ContractAttributes) and choose_rounded(node, model)
         found = find_product(edit, node) if isinstance(node.attrs, ContractAttributes) and not rounds else None
-        made = edit.made(found) if found is not None and pays(found.sums, target, stored) else None
+        rows = 0 if found is None else _rows_together(found, target, sums.stored, together)
+        made = edit.made(found, rows) if found is not None and rows else None
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)
     return edit.finish()
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """y[…, m, n] = the sum of x[…, m, k] * factor[k, n] over k, where the factor is the constant's array with its
-    dimensions in this order."""
-
-    node: Node
-    x: Value
-    constant: Value
-    array: Array
-    order: tuple[int, int]
-
-    @property
-    def factor(self) -> Array:
-        """The constant as [k, n]."""
-        return self.array.transpose(self.order)
-
-    @property
-    def sums(self) -> Sums:
-        """Its extents."""
-        *outer, rows, terms = self.x.type.static_shape() or (0, 0)
-        return Sums(rows, self.factor.shape[1], terms, math.prod(outer))
+def _rows_together(found: Product, target: Target, stored: bool, together: Mapping[Node, int]) -> int:
+    """How many rows of a product are summed with each other; 0 where it stays as it is."""
+    if isinstance(found.rows, Const):
+        return 2 if pays(found.sums(int(found.rows.value)), target, stored) else 0
+    return together.get(found.node, 0)
 
 
-def find_product(edit: Edit, node: Node) -> Product | None:
-    """The product of matrices and a constant that a contraction is; None where it is another one."""
-    attrs = node.attrs
-    assert isinstance(attrs, ContractAttributes)
-    types = [v.type for v in (*node.inputs, *node.outputs)]
-    if len(types) != 3 or any(t.dtype is not dtypes.f32 or not t.static_shape() or t.rank < 2 for t in types):
-        return None
-    x, w = edit.inputs(node)
-    order = _order(parse(attrs.spec))
-    array = None if order is None else edit.array(w)
-    if array is None or order is None:
-        return None
-    return Product(node, x, w, array, order)
-
-
-def _transformed(found: Product, half: int, room: Room) -> Array:
+def _transformed(found: Product, half: int, room: Room) -> np.ndarray:
     """The sums of the blocks of a product's factor that are stored. The factor's pages are not needed afterwards."""
     made = transform_factor(found.factor, half, room)
     release(found.array)
     return made
 
 
-def _order(spec: Spec) -> tuple[int, int] | None:
-    """The order of the second operand's dimensions that makes a specification "…mk,kn->…mn"; None where none does."""
-    x, w = ([index.axis for index in operand] for operand in spec.operands)
-    *outer, n = spec.output
-    k = x[-1]
-    if x[:-1] != outer or not outer or k in spec.output or len({*x}) != len(x):
-        return None
-    return next((order for order in ((0, 1), (1, 0)) if len(w) == 2 and [w[p] for p in order] == [k, n]), None)
+class _Sums:
+    """What was made of the constant factors of a module: whether sums are accurate enough, and the constants of their
+    sums. `stored` says whether differences are stored, too."""
+
+    def __init__(self, target: Target, stored: bool) -> None:
+        self.stored = stored
+        self._target = target
+        self._accurate: dict[tuple[str, Order], bool] = {}
+        self.names: dict[tuple[str, Order], tuple[str, ...]] = {}
+        """The names of the constants that were made."""
+
+    def are_accurate(self, found: Product) -> bool:
+        """Whether the error of a product over sums is small enough."""
+        if found.key not in self._accurate:
+            self._accurate[found.key] = product_error(found.factor, self.half(found)) <= PRODUCT_ERROR
+            release(found.array)
+        return self._accurate[found.key]
+
+    def half(self, found: Product) -> int:
+        """The columns of a block."""
+        return half_columns(found.factor.shape[1], self._target)
 
 
 class _Products(Edit):
-    """A function while its products are rewritten: what was made of each constant, None where that is not accurate
-    enough; whether differences are stored."""
+    """A function while its products are rewritten: the values of constants and of sums that it has."""
 
-    def __init__(self, module: Module, function: GraphFunction, target: Target, stored: bool) -> None:
+    def __init__(self, module: Module, function: GraphFunction, sums: _Sums) -> None:
         super().__init__(module, function)
-        self._target = target
-        self._stored = stored
-        self._factors: dict[tuple[Value, tuple[int, int]], tuple[Value, ...] | None] = {}
-        self._sums: dict[Value, Value] = {}
+        self._sums = sums
+        self._factors: dict[tuple[str, Order], tuple[Value, ...]] = {}
+        self._inputs: dict[tuple[Value, int], Value] = {}
 
-    def made(self, found: Product) -> Value | None:
+    def made(self, found: Product, together: int) -> Value | None:
         """Adds the operators that compute a product; None where their error would be too large."""
         self.source = found.node.source
-        factors = self._of_constant(found)
-        if factors is None:
+        if not self._sums.are_accurate(found):
             return None
-        if found.x not in self._sums:
-            self._sums[found.x] = self._op("strassen_input", found.x)
-        sums = self._sums[found.x]
-        shape = sums.type.static_shape() or ()
-        outer = " ".join(["p", *(f"a{n}" for n in range(len(shape) - 3)), "m"])
-        products, first = [], 0
-        for count, factor in zip(PARTS, factors, strict=True):
+        factors = self._of_constant(found, together)
+        if (found.x, together) not in self._inputs:
+            self._inputs[found.x, together] = self._op("strassen_input", found.x, together=together)
+        sums = self._inputs[found.x, together]
+        outer = " ".join(["p", *(f"a{n}" for n in range(len(sums.type.shape) - 3)), "m"])
+        products, first, parts = [], 0, parts_of(together)
+        for count, factor in zip(parts, factors, strict=True):
             part = self._slice(sums, first, count)
             products.append(self._op("contract", part, factor, spec=f"{outer} k, p k n -> {outer} n"))
             first += count
-        whole = found.node.outputs[0].type.static_shape() or ()
-        return self._op("strassen_output", *products, shape=whole[-2:])
+        shape = found.node.outputs[0].type.shape[-2:]
+        return self._op("strassen_output", *products, shape=shape, together=together)
 
-    def _of_constant(self, found: Product) -> tuple[Value, ...] | None:
-        """The second factors of the products, as many as PARTS says."""
-        key = found.constant, found.order
-        if key not in self._factors:
-            half = half_columns(found.sums.columns, self._target)
-            accurate = product_error(found.factor, half) <= PRODUCT_ERROR
-            self._factors[key] = self._constants(found, half) if accurate else None
+    def _of_constant(self, found: Product, together: int) -> tuple[Value, ...]:
+        """The second factors of the products, as many as `parts_of` says."""
+        if found.key not in self._factors:
+            self._factors[found.key] = self._constants(found)
             release(found.array)
-        return self._factors[key]
+        factors = self._factors[found.key]
+        if len(factors) == len(parts_of(together)):
+            return factors
+        if together == 1:
+            return factors[:1]
+        differences = self._op("sub", self._slice(factors[0], 0, DERIVED), self._slice(factors[0], DERIVED, 1))
+        self._factors[found.key] = (factors[0], differences)
+        return self._factors[found.key]
 
-    def _constants(self, found: Product, half: int) -> tuple[Value, ...]:
-        if self._stored:
+    def _constants(self, found: Product) -> tuple[Value, ...]:
+        """The sums that are stored; the constants are made once, for all functions."""
+        names = self._sums.names
+        if found.key in names:
+            return tuple(map(self.read_constant, names[found.key]))
+        half = self._sums.half(found)
+        made: tuple[Value, ...]
+        if self._sums.stored:
             u = transform_factor(found.factor, half)
-            return self.constant(u, "factors"), self.constant(u[:DERIVED] - u[DERIVED:], "differences")
-        shape = (STORED, *half_shape(found.factor, half))
-        factors = self.constant(
-            Pending(found.array.dtype, shape, lambda room: _transformed(found, half, room)), "factors"
-        )
-        return factors, self._op("sub", self._slice(factors, 0, DERIVED), self._slice(factors, DERIVED, 1))
+            made = (self.constant(u, "factors"), self.constant(u[:DERIVED] - u[DERIVED:], "differences"))
+        else:
+            shape = (STORED, *half_shape(found.factor, half))
+            pending = Pending(found.array.dtype, shape, lambda room: _transformed(found, half, room))
+            made = (self.constant(pending, "factors"),)
+        names[found.key] = tuple([name for value in made if (name := self.constant_name(value)) is not None])
+        return made
 
     def _slice(self, value: Value, first: int, count: int) -> Value:
         """So many entries of the first dimension."""
-        _, *inner = value.type.static_shape() or ()
+        total, *inner = value.type.shape
+        if first == 0 and isinstance(total, Const) and total.value == count:
+            return value
         starts, sizes = (first, *(0 for _ in inner)), (count, *inner)
         return self._op("slice", value, starts=starts, sizes=sizes, steps=(1,) * len(sizes))
 

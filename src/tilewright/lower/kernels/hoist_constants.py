@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.analysis.structure import Form, form_of
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Var
 from tilewright.graph.constants import Held, held
@@ -27,7 +28,6 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.edit import loads, statements, substitute_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Seq, Stmt, Store, seq
-from tilewright.loops.same import same
 from tilewright.types.scopes import Scope
 
 Array = np.ndarray[Any, Any]
@@ -144,8 +144,8 @@ def _is_plain(stmt: Stmt, function: Function) -> bool:
     return not any(isinstance(node, Var) and node in symbols for node in preorder(stmt))
 
 
-Key = tuple[int, tuple[str, ...]]
-"""A task: the number of its function, and the names of the constants that it takes."""
+Key = tuple[Form, tuple[str, ...]]
+"""A task: the form of its function, and the names of the constants that it takes."""
 
 
 def _rewritten(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
@@ -153,34 +153,23 @@ def _rewritten(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
     tasks: dict[Key, Task] = {}
     constants = held(module.constants)
     keys: dict[Node, tuple[Key, ...]] = {}
-    numbers = _numbered([head.function for found in hoisted.values() for head in found.heads])
+    forms = {head.function: form_of(head.function) for found in hoisted.values() for head in found.heads}
     for graph in _graphs(module):
         made_by = {v: node for node in graph.nodes for v in node.outputs}
         for node in graph.nodes:
             if isinstance(node.attrs, Call) and node.attrs.callee in hoisted:
                 needed = []
                 for head in hoisted[node.attrs.callee].heads:
-                    names = tuple(_name(made_by[node.inputs[n]]) for n in head.used)
-                    needed.append((numbers[head.function], names))
-                    tasks.setdefault(needed[-1], (head.function, tuple([constants[name] for name in names])))
+                    given = tuple(_name(made_by[node.inputs[n]]) for n in head.used)
+                    needed.append((forms[head.function], given))
+                    tasks.setdefault(needed[-1], (head.function, tuple([constants[name] for name in given])))
                 keys[node] = tuple(needed)
     results = dict(zip(tasks, zip(tasks.values(), run(list(tasks.values())), strict=True), strict=True))
-    made = over_graphs(module, lambda m, f: _with_results(m, f, hoisted, keys, results))
+    names: dict[Key, tuple[str, ...]] = {}
+    made = over_graphs(module, lambda m, f: _with_results(m, f, hoisted, keys, results, names))
     for found in hoisted.values():
         made = made.with_function(found.kernel)
     return _without_unused(made)
-
-
-def _numbered(functions: Sequence[Function]) -> dict[Function, int]:
-    """A number for each function, one for those that are the same."""
-    numbers: dict[Function, int] = {}
-    alike: dict[tuple[object, ...], list[Function]] = {}
-    for function in functions:
-        known = alike.setdefault(tuple((p.dtype, p.shape) for p in function.params), [])
-        first = next((f for f in known if same(f.body, function.body)), function)
-        numbers[function] = numbers.setdefault(first, len(numbers))
-        known += [function] if first is function else []
-    return numbers
 
 
 def _with_results(
@@ -189,8 +178,10 @@ def _with_results(
     hoisted: dict[str, Hoisted],
     keys: dict[Node, tuple[Key, ...]],
     results: dict[Key, tuple[Task, tuple[Array, ...]]],
+    names: dict[Key, tuple[str, ...]],
 ) -> Module:
-    """The module with the results of heads as constants of a graph function."""
+    """The module with the results of heads as constants of a graph function. `names` are those of constants that other
+    functions have already."""
     edit = Edit(module, graph)
     values: dict[Key, tuple[Value, ...]] = {}
     for node in graph.nodes:
@@ -199,10 +190,13 @@ def _with_results(
             continue
         taken: list[Value] = []
         for key in keys[node]:
-            if key not in values:
+            if key in names and key not in values:
+                values[key] = tuple(map(edit.read_constant, names[key]))
+            elif key not in values:
                 (function, given), arrays = results[key]
                 named = zip(arrays, function.params[len(given) :], strict=True)
                 values[key] = tuple([edit.constant(array, buffer.name) for array, buffer in named])
+                names[key] = tuple([name for v in values[key] if (name := edit.constant_name(v)) is not None])
             taken += values[key]
         inputs = edit.inputs(node)
         edit.add(node.replace(inputs=(*(inputs[n] for n in hoisted[_callee(node)].kept), *taken)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import And, Binary, Broadcast, Compare, Const, Expr, Or, Select, Var, binary, const
+from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import defines, fresh_copy, map_expressions, statements, transform_statements
-from tilewright.loops.nodes import For, Function, If, LoopKind, Seq, Stmt, seq
+from tilewright.loops.nodes import For, Function, If, Load, LoopKind, Seq, Stmt, seq
 
 _Made = Callable[[Expr, tuple[Expr, ...]], Expr]
 
@@ -28,7 +29,7 @@ def unroll(function: Function) -> Function:
             copies = [body.at(v) for v in values]
         if any(isinstance(s, If) and node.var in s.cond.variables for s in statements(node.body)):
             copies = [transform_statements(copy, _decided) for copy in copies]
-        return seq(*copies) if copies else Seq(())
+        return seq(*_joined(copies)) if copies else Seq(())
 
     body = transform_statements(function.body, change)
     return function if body is function.body else function.replace(body=body)
@@ -69,10 +70,30 @@ class _Body:
 
 
 def _decided(node: Node) -> Node:
-    """What is left of an `if` whose condition is a number."""
-    if type(node) is not If or not isinstance(node.cond, Const):
+    """What is left of an `if` whose condition is a number; another one with its condition simplified."""
+    if type(node) is not If or node.cond.kinds & Load.bit:
         return node
-    return (node.then if node.cond.value else node.otherwise) or Seq(())
+    cond = simplify(node.cond)
+    if not isinstance(cond, Const):
+        return node.replace(cond=cond)
+    return (node.then if cond.value else node.otherwise) or Seq(())
+
+
+def _joined(copies: Sequence[Stmt]) -> list[Stmt]:
+    """The iterations, with those that are all of a branch with the same condition, one after the other, in one."""
+    found: list[Stmt] = []
+    for copy in copies:
+        last = found[-1] if found else None
+        if type(copy) is If and type(last) is If and copy.cond is last.cond and _is_plain(copy) and _is_plain(last):
+            found[-1] = last.replace(then=seq(last.then, copy.then))
+        else:
+            found.append(copy)
+    return found
+
+
+def _is_plain(branch: If) -> bool:
+    """Whether a branch has one side, and a condition that no statement changes."""
+    return branch.otherwise is None and not branch.cond.kinds & Load.bit
 
 
 def _folding(node: Expr) -> _Made:

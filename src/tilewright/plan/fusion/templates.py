@@ -222,8 +222,7 @@ def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
     if not isinstance(node.attrs, ContractAttributes) or len(node.inputs) != 2 or node.inputs.count(value) > 1:
         return False
     maker = flow.makers[value]
-    sizes = [extent for v in (*maker.inputs, *node.inputs) for extent in v.type.shape]
-    if value.type.dtype not in (dtypes.f32, dtypes.f64) or not all(isinstance(e, Const) for e in sizes):
+    if value.type.dtype not in (dtypes.f32, dtypes.f64):
         return False
     spec = parse(node.attrs.spec)
     along_last = [n for n, o in enumerate(spec.operands) if spec.output and spec.output[-1] in [i.axis for i in o]]
@@ -231,6 +230,9 @@ def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
         return False
     if node.inputs.index(value) not in along_last:
         return isinstance(maker.attrs, SliceAttributes)
+    sizes = [extent for v in (*maker.inputs, value) for extent in v.type.shape]
+    if not all(isinstance(e, Const) for e in sizes):
+        return False
     return isinstance(maker.attrs, TransposeAttributes) or _is_difference(maker, flow)
 
 

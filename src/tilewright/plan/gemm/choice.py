@@ -61,12 +61,29 @@ class Choice:
 
     @property
     def part(self) -> RegisterTile:
-        """The tile of rows that are left over."""
+        """The smallest tile of rows that are left over."""
         return replace(self.tile, rows=self.part_rows or self.tile.rows)
+
+    def left_over(self, rows: int) -> Iterator[tuple[int, RegisterTile]]:
+        """The tiles that so many rows, less than a tile's, run in, and how many rows each kind has."""
+        return halved(self.tile, self.part.rows, rows)
 
     def of_parts(self) -> Choice:
         """The choice in tiles of `part_rows`."""
         return replace(self, tile=self.part, block_tiles=self.block_tiles * (self.tile.rows // self.part.rows))
+
+
+def halved(tile: RegisterTile, part: int, rows: int) -> Iterator[tuple[int, RegisterTile]]:
+    """The tiles that so many rows, less than a tile's, run in, and how many rows each kind has: half as many parts of
+    `part` rows each time; the last part may not be full."""
+    parts = tile.rows // part
+    while rows > 0:
+        parts = max(parts // 2, 1)
+        smaller = replace(tile, rows=parts * part)
+        whole = rows if parts == 1 else rows // smaller.rows * smaller.rows
+        if whole:
+            yield whole, smaller
+        rows -= whole
 
 
 def choices(size: Size, target: Target) -> Iterator[Choice]:
@@ -247,11 +264,15 @@ def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
 
 @lru_cache(maxsize=1 << 10)
 def least_part(size: Size, tile: RegisterTile, target: Target) -> int:
-    """The rows, a divisor of a tile's, of the tiles in which rows that are left over take the least in the mean."""
+    """The rows, a divisor of a tile's, of the smallest of the tiles in which rows that are left over take the least in
+    the mean."""
+
+    def term(part: RegisterTile) -> float:
+        return contraction.term_cycles(size.tile_sums(part.rows, size.terms, target), part, target)
 
     def left_over(rows: int) -> float:
-        term = contraction.term_cycles(size.tile_sums(rows, size.terms, target), replace(tile, rows=rows), target)
-        return term * sum(-(-left // rows) for left in range(1, tile.rows))
+        runs = (run for left in range(1, tile.rows) for run in halved(tile, rows, left))
+        return sum(-(-count // part.rows) * term(part) for count, part in runs)
 
     return min((rows for rows in range(tile.rows, 0, -1) if tile.rows % rows == 0), key=left_over)
 

@@ -82,7 +82,7 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     left = sums.rows % tile.rows if choice.part_rows else 0
-    parts = (sums.rows - left, tile), (left, choice.part)
+    parts = [(sums.rows - left, tile), *choice.left_over(left)]
     found = row_blocks * sum(cycles(replace(sums, rows=n), t, target) for n, t in parts if n)
     found += _first(choice, size, sums, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))

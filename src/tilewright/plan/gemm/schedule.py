@@ -201,11 +201,15 @@ def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], t
 
 
 def _jam_tiles(s: Schedule, loops: Sequence[Var], parts: int) -> None:
-    """So many tiles of rows are one, term by term, in loops over these. Those left over run by themselves."""
+    """So many tiles of rows are one, term by term, in loops over these; of those left over half as many, and so on: few
+    passes over a panel."""
     for tiles in loops:
-        _, some, _ = s.split(tiles, parts, tail="peel")
-        s.unroll(some)
-        s.jam(some, front=True)
+        left, count = tiles, parts
+        while count > 1:
+            _, some, left = s.split(left, count, tail="peel")
+            s.unroll(some)
+            s.jam(some, front=True)
+            count //= 2
 
 
 def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:

@@ -8,6 +8,9 @@ not gain: they are bound by reading the constant, and its stored sums are more b
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.expr.dtypes import f32
@@ -32,6 +35,25 @@ def pays(sums: Sums, target: Target, stored: bool) -> bool:
     return contraction.pays(least_seconds(sums, target), halved_seconds(sums, target, stored))
 
 
+def least_rows(products: Sequence[Sums], most: int, target: Target, stored: bool) -> int | None:
+    """The number of rows from which these products, all of so many rows, are faster as half-size products; None where
+    no number up to `most` is enough."""
+    alike = Counter(products)
+    least = 2 * target.lanes(f32)
+    if any(min(sums.terms, sums.columns) < least for sums in alike):
+        return None
+
+    def gain(rows: int) -> bool:
+        each = [(replace(sums, rows=rows), count) for sums, count in alike.items()]
+        plain = sum(count * least_seconds(sums, target) for sums, count in each)
+        return contraction.pays(plain, sum(count * halved_seconds(sums, target, stored) for sums, count in each))
+
+    rows = least
+    while rows <= most and not gain(rows):
+        rows *= 2
+    return bisect_left(range(rows), True, lo=max(rows // 2, least), key=gain) if rows <= most else None
+
+
 def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
     """Seconds as half-size products: the sums of blocks before, the sums of products after, and the products. These are
     two kernels if some factors are differences."""
@@ -41,8 +63,8 @@ def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
     differences = [derived] if stored else [replace(derived, parts=2), replace(derived, packs=2)]
     products = least_seconds(whole, target) + min(least_seconds(d, target) for d in differences)
     level, read = (len(target.caches), PRODUCTS) if stored else (memory(target), STORED + 2 * DERIVED)
-    pairs = sums.batch * rows
-    around = transform_seconds(Halves(pairs, terms), Halves(pairs, columns), target) + target.core.kernel_seconds
+    groups = sums.batch * rows
+    around = transform_seconds(Halves(groups, terms), Halves(groups, columns), target) + target.core.kernel_seconds
     return max(products, read_seconds(f32.bytes * terms * columns * read, level, target)) + around
 
 

@@ -18,7 +18,7 @@ from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Mul, Var
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Buffer
-from tilewright.ops.strassen import PRODUCTS, input_terms, output_terms
+from tilewright.ops.strassen import PRODUCTS, input_terms, output_terms, parts_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template
 from tilewright.schedule.find import find_block
@@ -36,25 +36,37 @@ class LanesChoice:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The blocks that sums of blocks, or products, are: how many pairs of rows there are, and the columns of each."""
+    """The blocks that sums of blocks, or products, are: how many groups of rows there are, the columns of each, and how
+    many rows are together in a group."""
 
-    pairs: int
+    groups: int
     columns: int
+    together: int = 2
 
     @staticmethod
-    def of(buffer: Buffer) -> Halves:
+    def of(buffer: Buffer, together: int) -> Halves:
         """Those of a buffer of sums or products."""
-        _, *pairs, columns = map(known, buffer.shape)
-        return Halves(math.prod(pairs), columns)
+        _, *groups, columns = map(known, buffer.shape)
+        return Halves(math.prod(groups), columns, together)
+
+    @property
+    def count(self) -> int:
+        """How many products there are."""
+        return sum(parts_of(self.together))
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the rows of a group have."""
+        return 2 * self.together
 
     @property
     def products(self) -> int:
         """The bytes of a sum of each block, or of all products."""
-        return PRODUCTS * self.pairs * self.columns * f32.bytes
+        return self.count * self.groups * self.columns * f32.bytes
 
     def vectors(self, lanes: int) -> int:
         """The vectors of a block, some of them not full."""
-        return self.pairs * -(-self.columns // lanes)
+        return self.groups * -(-self.columns // lanes)
 
 
 class StrassenInput(Template[Halves, LanesChoice]):
@@ -65,14 +77,17 @@ class StrassenInput(Template[Halves, LanesChoice]):
     whole = True
 
     def recognise(self, facts: Facts) -> Halves | None:
-        return Halves.of(facts.function.params[-1]) if "strassen_input" in facts.names else None
+        if "strassen_input" not in facts.names:
+            return None
+        sums = facts.function.params[-1]
+        return Halves.of(sums, 2 if known(sums.shape[0]) == PRODUCTS else 1)
 
     def choices(self, shape: Halves, target: Target) -> Iterator[LanesChoice]:
         yield LanesChoice(min(target.lanes(f32), 1 << (shape.columns.bit_length() - 1)))
 
     def price(self, choice: LanesChoice, shape: Halves, target: Target) -> float:
-        core, sums = target.core, count_sums(input_terms, 4)
-        each = PRODUCTS * core.store_cycles + 4 * core.load_cycles + sums * core.add_cycles
+        core, sums = target.core, count_sums(input_terms, shape.blocks)
+        each = shape.count * core.store_cycles + shape.blocks * core.load_cycles + sums * core.add_cycles
         moving = rewrite_seconds(shape.products, shape.products, target)
         return core.kernel_seconds + max(shape.vectors(choice.lanes) * each / core.hertz, moving)
 
@@ -97,15 +112,16 @@ class StrassenOutput(Template[Halves, LanesChoice]):
     def recognise(self, facts: Facts) -> Halves | None:
         if "strassen_output" not in facts.names:
             return None
-        return Halves.of(next(loads(find_block(facts.function, "strassen_output"))).buffer)
+        read = {load.buffer for load in loads(find_block(facts.function, "strassen_output"))}
+        return Halves.of(next(iter(read)), len(read))
 
     def choices(self, shape: Halves, target: Target) -> Iterator[LanesChoice]:
         lanes = math.gcd(target.lanes(f32), shape.columns)
         return (LanesChoice(n) for n in (lanes,) if n > 1)
 
     def price(self, choice: LanesChoice, shape: Halves, target: Target) -> float:
-        core, sums = target.core, count_sums(output_terms, PRODUCTS)
-        each = PRODUCTS * core.load_cycles + 4 * core.store_cycles + sums * core.add_cycles
+        core, sums = target.core, count_sums(output_terms, shape.count)
+        each = shape.count * core.load_cycles + shape.blocks * core.store_cycles + sums * core.add_cycles
         moving = reread_seconds(shape.products, shape.products, target)
         return core.kernel_seconds + max(shape.vectors(choice.lanes) * each / core.hertz, moving)
 
@@ -113,14 +129,14 @@ class StrassenOutput(Template[Halves, LanesChoice]):
         s.inline_all()
         (block,) = blocks(s.func.body)
         *outer, i, j = s.get_loops(block.name)
-        pairs, row = s.split(i, 2, tail="mask")
+        groups, *rows = s.split(i, 2, tail="mask") if shape.together == 2 else (i,)
         side, j = s.split(j, shape.columns, tail="mask")
         vectors, lane = s.split(j, choice.lanes)
-        s.reorder(*outer, pairs, vectors, row, side, lane)
+        s.reorder(*outer, groups, vectors, *rows, side, lane)
         s.vectorize(lane)
-        for loop in (row, side):
+        for loop in (*rows, side):
             s.unroll(loop)
-        s.parallel(reduce(s.fuse, [*outer, pairs]))
+        s.parallel(reduce(s.fuse, [*outer, groups]))
         return s
 
 

@@ -34,7 +34,7 @@ def celu(b: Emit, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return b.map("relu", x) + b.map("min", b.map("expm1", x / alpha) * alpha, 0)
 
 
-@handles("Selu")
+@handles("Selu", since=6)
 def selu(
     b: Emit, x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
 ) -> Tensor:

@@ -14,7 +14,7 @@ from tilewright.frontends.onnx.operators.activation import p_relu
 from tilewright.frontends.onnx.operators.elementwise import power
 from tilewright.frontends.onnx.operators.matmul import gemm
 from tilewright.frontends.onnx.operators.normalization import batch_normalization
-from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.registry import handles
 
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor", "Equal": "eq",
@@ -43,7 +43,6 @@ def _aligned(compute: Binary) -> Callable[..., Tensor]:
         *,
         axis: int | None = None,
         broadcast: int = 0,
-        consumed_inputs: Ints | None = None,
     ) -> Tensor:
         return compute(b, x, _along(b, x, y, axis if broadcast else None))
 
@@ -87,16 +86,14 @@ def batch_normalization_by_outputs(
     variance: Tensor,
     *,
     epsilon: float = 1e-5,
-    is_test: int = 0,
     momentum: float = 0.9,
     spatial: int = 1,
-    consumed_inputs: Ints | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """With one output it normalises by the given moments, whatever `is_test` says: training has five."""
+    """With one output it normalises by the given moments, as in a test: training has five."""
     return batch_normalization(b, x, scale, bias, mean, variance, epsilon=epsilon, spatial=spatial)
 
 
 @handles("PRelu", until=6)
-def p_relu_by_channel(b: Emit, x: Tensor, slope: Tensor, *, consumed_inputs: Ints | None = None) -> Tensor:
+def p_relu_by_channel(b: Emit, x: Tensor, slope: Tensor) -> Tensor:
     """The slope is one number, or one for each channel."""
     return p_relu(b, x, _along(b, x, slope, 1 if x.rank > 1 else None))

@@ -182,7 +182,7 @@ def dtype_of(number: int) -> DType:
     return found
 
 
-@handles("Cast")
+@handles("Cast", since=6)
 def cast(b: Emit, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     return converted(b, x, dtype_of(to), bool(saturate), round_mode)
 

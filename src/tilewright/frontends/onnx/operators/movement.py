@@ -30,12 +30,12 @@ def concat(b: Emit, first: Tensor, *rest: Tensor, axis: int) -> Tensor:
     return b.concat([first, *rest], b.axis(axis, first.rank))
 
 
-@handles("Split", until=12)
+@handles("Split", since=2, until=12)
 def split_by_attribute(b: Emit, x: Tensor, *, axis: int = 0, split: Ints | None = None) -> tuple[Tensor, ...]:
     along = b.axis(axis, x.rank)
     if split is None:
         return _split_evenly(b, x, along, len(b.wanted))
-    return _split(b, x, along, [const(n) for n in split])
+    return split_into(b, x, along, [const(n) for n in split])
 
 
 @handles("Split", since=13)
@@ -45,7 +45,7 @@ def split(
     along = b.axis(axis, x.rank)
     if sizes is None:
         return _split_evenly(b, x, along, len(b.wanted) if num_outputs is None else num_outputs)
-    return _split(b, x, along, b.sizes(sizes, "the sizes of Split", 0, LARGEST))
+    return split_into(b, x, along, b.sizes(sizes, "the sizes of Split", 0, LARGEST))
 
 
 def _split_evenly(b: Emit, x: Tensor, axis: int, count: int) -> tuple[Tensor, ...]:
@@ -54,10 +54,10 @@ def _split_evenly(b: Emit, x: Tensor, axis: int, count: int) -> tuple[Tensor, ..
         raise b.error(f"Split into {count} parts")
     whole = x.shape[axis]
     part = simplify((whole + (count - 1)) // count)
-    return _split(b, x, axis, [*([part] * (count - 1)), simplify(whole - part * (count - 1))])
+    return split_into(b, x, axis, [*([part] * (count - 1)), simplify(whole - part * (count - 1))])
 
 
-def _split(b: Emit, x: Tensor, axis: int, sizes: Sequence[Expr]) -> tuple[Tensor, ...]:
+def split_into(b: Emit, x: Tensor, axis: int, sizes: Sequence[Expr]) -> tuple[Tensor, ...]:
     if len(sizes) != len(b.wanted):
         raise b.error(f"Split into {len(sizes)} parts has {len(b.wanted)} outputs")
     starts = [const(0), *itertools.accumulate(sizes)]
@@ -154,7 +154,7 @@ def _from(start: Expr, size: Expr, step: Expr) -> tuple[Expr, Expr, Expr]:
     return (const(0), size, step) if isinstance(size, Const) and size.value == 0 else (start, size, step)
 
 
-@handles("Pad", until=10)
+@handles("Pad", since=2, until=10)
 def pad_by_attributes(b: Emit, x: Tensor, *, pads: Ints, mode: str = "constant", value: float = 0.0) -> Tensor:
     return _pad(b, x, [const(p) for p in pads], b.scalar(value, x.dtype), mode)
 

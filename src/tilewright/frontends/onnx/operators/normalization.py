@@ -70,7 +70,7 @@ def _normalised(
     return b.cast(wide * b.align(factor, 1, x.rank) + b.align(shift, 1, x.rank), x.dtype)
 
 
-@handles("InstanceNormalization", since=6)
+@handles("InstanceNormalization")
 def instance_normalization(b: Emit, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     """Each channel of each sample normalised over its space."""
     _, deviation, variance = moments(b, x, range(2, x.rank))
@@ -133,7 +133,7 @@ def lp_normalization(b: Emit, x: Tensor, *, axis: int = -1, p: int = 2) -> Tenso
     return b.select(zero, b.scalar(0, x.dtype), x / b.select(zero, b.scalar(1, x.dtype), norm))
 
 
-@handles("MeanVarianceNormalization")
+@handles("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(b: Emit, x: Tensor, *, axes: Ints = (0, 2, 3)) -> Tensor:
     _, deviation, variance = moments(b, x, b.axes(axes, x.rank))
     return deviation / (b.map("sqrt", variance) + 1e-9)

@@ -173,11 +173,26 @@ def lp_pool(
     strides: Ints | None = None,
 ) -> Tensor:
     """The p-norm of each window."""
+    return lp_norm(b, x, p, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+
+
+def lp_norm(
+    b: Emit,
+    x: Tensor,
+    p: float,
+    kernel_shape: Ints,
+    strides: Ints | None,
+    dilations: Ints | None,
+    pads: Ints | None,
+    auto_pad: str,
+    ceil_mode: int,
+) -> Tensor:
+    """The p-norm of each window, for any real p."""
     view, _ = _view(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return norm_of(b, _reduced(b, "sum", powers(b, x, p), view, 0), p)
 
 
-def powers(b: Emit, x: Tensor, p: int) -> Tensor:
+def powers(b: Emit, x: Tensor, p: float) -> Tensor:
     """|x| to the power p."""
     if p == 2:
         return x * x
@@ -185,7 +200,7 @@ def powers(b: Emit, x: Tensor, p: int) -> Tensor:
     return size if p == 1 else b.map("pow", size, float(p))
 
 
-def norm_of(b: Emit, total: Tensor, p: int) -> Tensor:
+def norm_of(b: Emit, total: Tensor, p: float) -> Tensor:
     """The p-th root."""
     return total if p == 1 else b.map("sqrt", total) if p == 2 else b.map("pow", total, 1 / p)
 
@@ -208,6 +223,11 @@ def global_max_pool(b: Emit, x: Tensor) -> Tensor:
 
 @handles("GlobalLpPool", since=2)
 def global_lp_pool(b: Emit, x: Tensor, *, p: int = 2) -> Tensor:
+    return global_lp_norm(b, x, p)
+
+
+def global_lp_norm(b: Emit, x: Tensor, p: float) -> Tensor:
+    """The p-norm of each channel, for any real p."""
     return norm_of(b, b.reduce("sum", powers(b, x, p), _space(b, x), keepdims=True), p)
 
 

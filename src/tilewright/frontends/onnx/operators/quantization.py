@@ -139,11 +139,15 @@ def _is_zero(x: Tensor) -> bool:
 
 
 def _row_scale(b: Emit, parameter: Tensor | None, x: Tensor, along: int) -> Tensor | None:
-    """A parameter of a matrix: one number, or one for each row (column) of x."""
+    """A parameter of a matrix: one number, or one for each row (column) of x. A constant stays one that is known here:
+    what is done about a zero point depends on whether it is 0."""
     if parameter is None or parameter.rank != 1:
         return parameter
     if parameter.shape == (Const(1, dtypes.index),):
         return b.reshape(parameter, ())
+    if parameter.array is not None and x.rank >= 2:
+        behind = (1,) * (-1 - along)
+        return b.of_array(parameter.array.reshape(-1, *behind), parameter.name)
     return b.align(parameter, x.rank + along, x.rank)
 
 

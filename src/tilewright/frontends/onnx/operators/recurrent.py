@@ -230,7 +230,7 @@ def _direction(
     return outputs, last
 
 
-@handles("RNN", since=7)
+@handles("RNN")
 def rnn(
     b: Emit,
     x: Tensor,
@@ -253,7 +253,7 @@ def rnn(
     return _recurrent(b, _simple, 1, x, plain(b, direction, w, r), bias, lengths, [initial], None, settings)
 
 
-@handles("GRU", since=7)
+@handles("GRU")
 def gru(
     b: Emit,
     x: Tensor,
@@ -278,7 +278,7 @@ def gru(
     return _recurrent(b, _gated(inner), 3, x, plain(b, direction, w, r), bias, lengths, [initial], None, settings)
 
 
-@handles("LSTM", since=7)
+@handles("LSTM")
 def lstm(
     b: Emit,
     x: Tensor,

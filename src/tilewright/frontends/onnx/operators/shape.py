@@ -216,8 +216,9 @@ def _merged(b: Emit, have: Expr, wanted: Expr) -> Expr:
 
 
 @handles("Range")
-def range_(b: Emit, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    """start, start + delta, … below limit (above it for a negative delta)."""
+def range_(b: Emit, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
+    """start, start + delta, … below limit (above it for a negative delta); elements of 16 bits are rounded once, from
+    sums in a wider type than `stash_type` asks for."""
     dtype = start.dtype
     first, last, step = (b.reshape(t, ()) for t in (start, limit, delta))
     if dtype in (dtypes.i64, dtypes.i32) and first.content is not None and last.content is not None:

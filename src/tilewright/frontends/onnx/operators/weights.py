@@ -78,13 +78,18 @@ def plain(b: Emit, direction: str, w: Tensor, r: Tensor) -> Weights:
     return Weights(of_input, of_state, shape[2], w.shape[2], w.shape[1], r.shape[1])
 
 
+def _of_direction(b: Emit, x: Tensor, number: int) -> Tensor:
+    """The part of a direction; of a constant a constant, which tells whether a zero point is 0."""
+    return b.pick(x, 0, number) if x.array is None else b.of_array(x.array[number], x.name)
+
+
 def quantized(b: Emit, direction: str, w: Quantized, r: Quantized) -> Weights:
     """Weights of integers [direction, column, gate row] with their scales and zero points, [direction] or
     [direction, gate row]."""
     count, shape = directions(b, direction, w[0], r[0])
 
     def matrix(of: Quantized, d: int) -> QuantizedMatrix:
-        whole, scale, zero = (None if t is None else b.pick(t, 0, d) for t in of)
+        whole, scale, zero = (None if t is None else _of_direction(b, t, d) for t in of)
         assert whole is not None
         assert scale is not None
         return QuantizedMatrix.of(b, whole, scale, zero)
