@@ -44,7 +44,7 @@ from tilewright.ops.checks import number
 from tilewright.ops.checks import wide as kept_in
 from tilewright.ops.contract import Contract
 from tilewright.ops.elementwise import Elementwise
-from tilewright.ops.quantized import Dequantize, PackedProduct
+from tilewright.ops.quantized import Dequantize, DigitProduct, PackedProduct
 from tilewright.ops.reduce import Reduce, ReduceKind, element_type
 from tilewright.ops.scan import Cumulative
 from tilewright.ops.scatter import Reduction, ScatterElements, ScatterNd
@@ -280,7 +280,7 @@ def _terms(y: Array, op: Op, attrs: Any, inputs: Arrays) -> tuple[float, Array] 
             extents = op.index_maps(TypeContext(op.name), types, attrs).reduce_extents
             count = float(math.prod(number(e) or 0 for e in extents))
             return count, _roots(op, attrs, inputs)
-        case PackedProduct():
+        case PackedProduct() | DigitProduct():
             return float(inputs[0].size), np.sqrt(op.squares(inputs, attrs))
         case Reduce() | WindowReduce() | Cumulative():
             count = _combined(y, op, attrs, inputs[0])

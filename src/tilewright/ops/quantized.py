@@ -231,16 +231,20 @@ class DigitProduct(Op):
         return (TensorType(step.dtype, (digits.shape[0], panels, columns)),)
 
     def meaning(self, inputs: Arrays, attrs: PackedAttributes) -> Arrays:
-        digits, step, _, q, scale, *zero = inputs
-        quads = np.stack([digits >> np.uint32(8 * n) & np.uint32(255) for n in range(4)], 2).astype(np.int64)
-        whole = (quads << np.arange(0, 8 * DIGITS, 8)).sum(-1)
-        whole = whole.reshape(len(digits), q.shape[1] * q.shape[2] * WORD // attrs.bits)
-        half = 1 << 8 * DIGITS - 1
-        whole = (whole + half) % (2 * half) - half
+        _, step, _, q, scale, *zero = inputs
+        whole = _wholes(inputs, attrs)
         kept = wide(element_type(scale)).numpy
         numbers = _numbers((whole, q, scale, *zero), attrs).astype(kept)
         sums = _block_sums(whole.astype(kept), numbers) * step.astype(kept)[:, None, :, None]
         return ((sums * scale.astype(kept)).sum(2, dtype=kept).astype(scale.dtype),)
+
+    def squares(self, inputs: Arrays, attrs: PackedAttributes) -> Array:
+        """The sums of the squares of the terms, in f64."""
+        _, step, _, q, scale, *zero = inputs
+        whole = _wholes(inputs, attrs)
+        x, numbers = (np.square(a, dtype=np.float64) for a in (whole, _numbers((whole, q, scale, *zero), attrs)))
+        steps, scales = (np.square(a, dtype=np.float64) for a in (step, scale))
+        return np.asarray((_block_sums(x, numbers) * steps[:, None, :, None] * scales).sum(2))
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (digits, step, total, q, scale, *zero), (y,) = inputs, outputs
@@ -296,6 +300,16 @@ def dot_of_digits(parts: Sequence[Expr], digit: Callable[[int, int], Expr]) -> E
             pair = (part, digit(r, s)) if s == DIGITS - 1 else (digit(r, s), part)
             total = call("dot_bytes", total, *pair)
     return total
+
+
+def _wholes(inputs: Arrays, attrs: PackedAttributes) -> Array:
+    """The whole numbers of a digit product, [m, k], from their digits."""
+    digits, _, _, q, *_ = inputs
+    quads = np.stack([digits >> np.uint32(8 * n) & np.uint32(255) for n in range(4)], 2).astype(np.int64)
+    whole = (quads << np.arange(0, 8 * DIGITS, 8)).sum(-1)
+    half = 1 << 8 * DIGITS - 1
+    shape = len(digits), q.shape[1] * q.shape[2] * WORD // attrs.bits
+    return np.asarray(((whole + half) % (2 * half) - half).reshape(shape))
 
 
 def _numbers(inputs: Arrays, attrs: PackedAttributes) -> Array:
