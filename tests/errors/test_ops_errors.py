@@ -424,7 +424,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "why:  strassen_input takes f32 or f64, not f16[4, 6]\nfix:  cast the input: cast(dtype=f32)",
     ),
     ("strassen_input", "f32[4]", {}, "why:  a factor has rows and columns, and f32[4] is no matrix"),
-    ("strassen_input", "f32[0, 4]", {}, "why:  rows and columns of f32[0, 4] are no numbers from 1"),
+    ("strassen_input", "f32[0, 4]", {}, "why:  f32[0, 4] has no rows, or its columns are no number from 1"),
     (
         "strassen_output",
         "f32[4, 4, 5]; f32[2, 4, 5]",
@@ -448,6 +448,12 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "f32[4, 4, 5]; f32[3, 4, 5]",
         {"shape": (9, 10)},
         "why:  the shape (9, 10) is larger than twice that of products, f32[4, 4, 5]",
+    ),
+    (
+        "strassen_output",
+        "f32[4, 4, 5]",
+        {"shape": (5, 10), "together": 1},
+        "why:  the shape (5, 10) is larger than that, with twice the columns, of products, f32[4, 4, 5]",
     ),
     ("contract", "f32[3, 4]; f32[5, 6]", {"spec": "ik,kj->ij"}, "why:  the sizes of axis k differ: 4 and 5"),
     (

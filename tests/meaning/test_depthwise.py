@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from inner_loops import inner_loops
 
-from planned import planned_kernels
+from planned import llvm_of, planned, planned_kernels
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import lower
@@ -250,7 +250,7 @@ def test_rows_of_channels_are_held(name: str, side: int, met: int) -> None:
     stores, few vectors that do not fit, and shuffles. Of the 35, or 21, rows that seven windows have, those of zeros
     are left out. A sum that starts with zeros may be, too."""
     target = Target.parse("x86-64-v4")
-    text = assembly(lower(convolution(TILED[name])[0], target).llvm, target)
+    text = assembly(llvm_of(convolution(TILED[name])[0], target), target)
     (loop,) = (one for one in inner_loops(text) if one.multiply_adds)
     assert met * side - 1 <= loop.multiply_adds <= met * side
     assert len(loop.on_stack) <= 32, loop
@@ -263,7 +263,7 @@ def test_windows_that_move_by_two_meet_pairs() -> None:
     """A row of the image is loaded once for two places of the window, and every second element of two channels is one
     shuffle within quarters of a vector, which takes nothing from the multiply-adds; nothing goes through the stack."""
     target = Target.parse("x86-64-v4")
-    text = assembly(lower(convolution(TILED["channels, every second"])[0], target).llvm, target)
+    text = assembly(llvm_of(convolution(TILED["channels, every second"])[0], target), target)
     (loop,) = (one for one in inner_loops(text) if one.multiply_adds)
     assert loop.multiply_adds in (32 * 5 - 1, 32 * 5)  # three of 35 rows are zeros
     assert len(loop.on_stack) <= 32, loop
@@ -285,7 +285,7 @@ def test_rows_of_zeros_are_kept_where_weights_are_not_finite(name: str, weight: 
     assert np.isnan(wanted[0, 0, 0, 0, 0])
     assert np.isnan(weight) or not np.isnan(wanted[0, 0, 0, 2, 2])
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
-    plan = lower(module, Target.parse("x86-64-v4")).record.after("plan").program
+    plan = planned(module, Target.parse("x86-64-v4"))
     assert "finite" not in "".join(str(f) for f in plan.functions.values())
 
 
@@ -341,7 +341,7 @@ def test_other_machines(name: str, target: str) -> None:
 def test_sums_stay_in_registers(name: str, multiply_adds: int) -> None:
     """One multiply-add for each sum and place of the window, and for these tiles nothing on the stack."""
     target = Target.parse("x86-64-v3")
-    loops = list(inner_loops(assembly(lower(convolution(TILED[name])[0], target).llvm, target)))
+    loops = list(inner_loops(assembly(llvm_of(convolution(TILED[name])[0], target), target)))
     (loop,) = (loop for loop in loops if loop.multiply_adds)
     assert loop.multiply_adds == multiply_adds
     assert loop.on_stack == [], loop
@@ -350,7 +350,7 @@ def test_sums_stay_in_registers(name: str, multiply_adds: int) -> None:
 def test_a_row_is_loaded_once_for_all_sums_that_meet_it() -> None:
     """Fourteen rows of sums, two rows of the image apart, meet 31; each multiply-add would load one of 70."""
     target = Target.parse("x86-64-v4")
-    text = assembly(lower(convolution(TILED["every second, 5x5"])[0], target).llvm, target)
+    text = assembly(llvm_of(convolution(TILED["every second, 5x5"])[0], target), target)
     (loop,) = (one for one in inner_loops(text) if one.multiply_adds)
     rows, weights = 2 * 13 + 5, 5
     assert loop.multiply_adds == 14 * 5
@@ -362,7 +362,7 @@ def test_rows_are_held_in_registers(name: str, multiply_adds: int) -> None:
     """Where there are enough of them: each row of the image is loaded once for the tile, in three vectors at most, and
     nothing else is between memory and a tile in the middle of the image but the weights and a bias."""
     target = Target.parse("x86-64-v4")
-    loops = list(inner_loops(assembly(lower(convolution(TILED[name])[0], target).llvm, target)))
+    loops = list(inner_loops(assembly(llvm_of(convolution(TILED[name])[0], target), target)))
     (loop, *_) = [one for one in loops if one.multiply_adds and not one.on_stack]
     assert loop.multiply_adds == multiply_adds
     rows, stores = 2 * multiply_adds // 9 + 1, multiply_adds // 9
@@ -376,7 +376,7 @@ def test_rows_are_taken_apart_in_registers(target: str) -> None:
     machine = Target.parse(target)
     (s,) = scheduled(TILED["every second, 5x5"], machine)
     assert "alloc pad.acc: f32[1, 1, 1, 8, 2] in register" in str(s.func)
-    text = assembly(lower(convolution(TILED["every second, 5x5"])[0], machine).llvm, machine)
+    text = assembly(llvm_of(convolution(TILED["every second, 5x5"])[0], machine), machine)
     assert "vgather" not in text and "vpinsr" not in text and "vinsertps" not in text
 
 
@@ -397,7 +397,7 @@ def test_steps_replay(name: str, machine: str) -> None:
 def test_short_rows_are_stored_at_once_where_masks_are_cheap(target: str, masked: int) -> None:
     """Fourteen rows of fourteen, in vectors of sixteen lanes: one store a row, not two of eight."""
     machine = Target.parse(target)
-    text = assembly(lower(convolution(TILED["a bias"])[0], machine).llvm, machine)
+    text = assembly(llvm_of(convolution(TILED["a bias"])[0], machine), machine)
     assert len(re.findall(r"vmovups\s+%zmm\d+, .*\) \{%k\d\}", text)) == masked
     assert not re.search(r"vmaskmovps\s+%\w+, %\w+, .*\)", text)
 
@@ -405,7 +405,7 @@ def test_short_rows_are_stored_at_once_where_masks_are_cheap(target: str, masked
 def test_an_epilogue_of_rows_shorter_than_a_vector_runs_on_whole_vectors() -> None:
     """One division a row: of halves of a vector there would be two."""
     target = Target.parse("x86-64-v3")
-    text = assembly(lower(convolution(TILED["a smooth step"])[0], target).llvm, target)
+    text = assembly(llvm_of(convolution(TILED["a smooth step"])[0], target), target)
     assert text.count("vdivps") == 7 and all("ymm" in line for line in text.splitlines() if "vdivps" in line)
 
 
@@ -413,7 +413,7 @@ def test_a_smooth_step_runs_over_a_channel_as_one_row() -> None:
     """In a loop of its own, with a division for each of two vectors that are computed together: in tiles one would
     stand there for each row, and rows of 14 would take two vectors, 28 in all, not 26."""
     target = Target.parse("x86-64-v3")
-    text = assembly(lower(convolution(TILED["a smooth step, several tiles"])[0], target).llvm, target)
+    text = assembly(llvm_of(convolution(TILED["a smooth step, several tiles"])[0], target), target)
     assert text.count("vdivps") == 2
     (s,) = scheduled(TILED["a smooth step, several tiles"], target)
     assert "in 0..13:\n      vectorize" in str(s.func)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from inner_loops import inner_loops
 
-from planned import planned_kernels
+from planned import llvm_of, planned_kernels
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import lower
@@ -243,7 +243,7 @@ def test_sums_stay_in_registers(target: str, columns: int) -> None:
     each weight, and nothing on the stack."""
     machine = Target.parse(target)
     case = Case((1, 18, columns + 4, 16), (5, 5), low=(0, 0), high=(0, 0))
-    loops = list(inner_loops(assembly(lower(convolution(case)[0], machine).llvm, machine)))
+    loops = list(inner_loops(assembly(llvm_of(convolution(case)[0], machine), machine)))
     (loop,) = (loop for loop in loops if loop.multiply_adds)
     assert loop.multiply_adds == columns * 5
     assert loop.on_stack == [], loop

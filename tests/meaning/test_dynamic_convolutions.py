@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from chosen import is_transposed
 
+from planned import planned_kernels
 from tilewright.compiler import compile_module
-from tilewright.compiler.pipeline import lower
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.evaluate import evaluate as number
 from tilewright.expr.nodes import Expr, Var, const
@@ -97,8 +97,7 @@ def module_of(case: Case) -> Module:
 
 def kernel_of(case: Case, target: Target) -> Function:
     """The kernel with the contraction."""
-    plan = lower(module_of(case), target).record.after("plan").program
-    (found,) = (f for f in plan.functions.values() if isinstance(f, Function) and Facts(f).contraction is not None)
+    (found,) = (f for f in planned_kernels(module_of(case), target) if Facts(f).contraction is not None)
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from inner_loops import inner_loops
 
-from planned import planned_kernels
+from planned import llvm_of, planned_kernels
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import lower
@@ -172,7 +172,7 @@ def test_other_machines(name: str, target: str) -> None:
 def test_a_row_is_loaded_once_for_all_windows_that_meet_it(name: str, rows: int, target: str) -> None:
     """A tile of all ten, or of three, rows; each place of a row is two vectors of neighbours, none on the stack."""
     machine = Target.parse(target)
-    text = assembly(lower(pool(TILED[name])[0], machine).llvm, machine)
+    text = assembly(llvm_of(pool(TILED[name])[0], machine), machine)
     case = TILED[name]
     (loop,) = inner_loops(text, "vmaxps")
     assert not re.search(r"[xyz]mm", "".join(loop.on_stack))  # comparisons with what is no number may be

@@ -265,6 +265,21 @@ def test_both_functions_share_their_constants(monkeypatch: pytest.MonkeyPatch) -
     assert any("strassen" in name for name in executable.kernels)
 
 
+@pytest.mark.usefixtures("from_five_rows")
+def test_products_that_would_be_inaccurate_stay_in_both_functions() -> None:
+    w, v = numbers(64, 96, seed=1), numbers(96, 32, seed=2)
+    v[:, 5] = 0
+    module = any_rows(w, "v: f32[96, 32] = constant(name=@v)", 'y: f32[m, 32] = contract(z, v, spec="mk,kn->mn")')
+    module = Module(module.functions, {"w": w, "v": v})
+    made = strassen(module, V4)
+    few, many = (sum(n.op.name == "contract" for n in made.functions[f"main.{name}"].nodes) for name in FEW_MANY)
+    assert (few, many) == (2, 3)
+    for rows in (3, 8):
+        x = numbers(rows, 64)
+        np.testing.assert_allclose(compile_module(module)(x)[0], x.astype(np.float64) @ w @ v, atol=1e-3)
+    assert strassen(any_rows(v), V4).graph.nodes[-1].op.name != "if"
+
+
 OTHER_WORK = ("t: f32[m, 64] = relu(z)", 'y: f32[m, m] = contract(t, t, spec="mk,nk->mn")')
 SIZES_FROM_DATA = (
     "b: f32[m] = reduce(z, kind=sum, axes=(1,))",

@@ -13,6 +13,7 @@ from hypothesis import settings
 from inner_loops import Loop, inner_loops
 
 import tilewright as tw
+from planned import planned_kernels
 from tilewright.codegen.assemble import assembly
 from tilewright.codegen.module import generate
 from tilewright.compiler.compiled import Compiled
@@ -174,7 +175,7 @@ graph main(x: f32[{rows}, 384]) -> y:
     w = np.random.default_rng(0).standard_normal((384, 768)).astype(np.float32)
     monkeypatch.setattr(rewriting, "keeps_all", lambda *_: False)
     monkeypatch.setattr(rewriting, "pays", lambda *_: True)
-    planned = kernels(lower(tw.Module({"main": tw.parse(text)}, {"w": w}), machine), "plan")
+    planned = planned_kernels(tw.Module({"main": tw.parse(text)}, {"w": w}), machine)
     plain = next(inline_all(kernel).function for kernel in planned if "sub" in kernel.name)
     found = find_contraction(plain)
     assert found is not None

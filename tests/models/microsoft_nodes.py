@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 from onnx_runtime import session_of
 
-import tilewright as tw
+from compiled_once import compiled
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 
@@ -62,7 +62,7 @@ def check(
     """Evaluator, compiled code and ONNX Runtime agree: floats to the tolerance, quantized numbers to one step in a part
     of them, `ties`, where the last bit of a float decides."""
     proto = model(made, feeds, constants, fixed=fixed)
-    evaluated, found = list(evaluate(read(proto), feeds).values()), list(tw.compile(proto)(**feeds))
+    evaluated, found = list(evaluate(read(proto), feeds).values()), list(compiled(proto)(**feeds))
     for results in (evaluated, session_of(typed(proto, found)).run(None, dict(feeds))):
         for array, want in zip(found, results, strict=True):
             assert array.dtype == want.dtype and array.shape == want.shape

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_runtime import session_of
 
 import tilewright as tw
+from compiled_once import compiled
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.report.errors import TilewrightError
@@ -38,10 +39,10 @@ def check(
     feeds: Mapping[str, Array],
     expected: Sequence[Array],
     tolerance: float = 1e-5,
-    compiled: tw.Executable | None = None,
+    executable: tw.Executable | None = None,
 ) -> tuple[Array, ...]:
     """Evaluator and compiled code give what is expected."""
-    found = (compiled or tw.compile(proto))(**feeds)
+    found = (executable or compiled(proto))(**feeds)
     for results in (tuple(evaluate(read(proto), feeds).values()), found):
         for array, want in zip(results, expected, strict=True):
             assert array.dtype == want.dtype and array.shape == want.shape
@@ -122,7 +123,7 @@ def test_non_max_suppression(most: int, overlap: float, least: float | None, cen
         proto = model(node, feeds, ("boxes", "scores"), **limits)
         exe = exe or tw.compile(proto)
         wanted = [suppressed(*feeds.values(), most, overlap, least, center)]
-        (found,) = check(proto, feeds, wanted, compiled=exe)
+        (found,) = check(proto, feeds, wanted, executable=exe)
         if sizes[2]:
             assert np.array_equal(found, by_runtime(proto, feeds)[0])
 

@@ -11,6 +11,7 @@ from onnx import ModelProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
+from compiled_once import compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +38,7 @@ def check(operator: str, arrays: Sequence[Array | str], digits: float = 0.0, **o
     model, feeds = of_one(operator, arrays, **options)
     names = [i.name for i in model.graph.input]
     (wanted,) = ReferenceEvaluator(model).run(None, dict(zip(names, feeds, strict=True)))
-    (found,) = tw.compile(model)(*feeds)
+    (found,) = compiled(model)(*feeds)
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
     np.testing.assert_allclose(found, wanted, rtol=digits)
 

@@ -39,7 +39,7 @@ from tilewright.graph.evaluate import Symbols, evaluate
 from tilewright.graph.nodes import Module, Node, Value
 from tilewright.graph.op import Op, Pattern, TypeContext
 from tilewright.graph.symbolic import Call, Constant, If, Scan, While
-from tilewright.graph.widen import widen
+from tilewright.graph.widen import Widened, widen
 from tilewright.ops.checks import number
 from tilewright.ops.checks import wide as kept_in
 from tilewright.ops.contract import Contract
@@ -70,7 +70,11 @@ TERMS = 4.0
 def in_double(module: Module, rounding: Rounding | None = None) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     """The function from inputs to results, both by name, that a module computes in f64: floating-point results are f64,
     all others of their own types. Raises what `graph.evaluate` does."""
-    widened = widen(module)
+    return computed(widen(module), rounding)
+
+
+def computed(widened: Widened, rounding: Rounding | None = None) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """The function of `in_double`, of a module that was widened once for several."""
     ranges = Ranges()
     products: dict[Value, Array] = {}  # beyond the range of f32, as a fused multiply-add has them
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.analysis.rounding import Rounding, in_double
+from tilewright.analysis.rounding import Rounding, computed, in_double
 from tilewright.cli.agreement import Verdict, judge
 from tilewright.cli.steps import count_steps, evaluate_with_steps
 from tilewright.compiler.pipeline import as_planned
 from tilewright.frontends.onnx.importer import read
+from tilewright.graph.widen import widen
 from tilewright.report.errors import RuntimeFault
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.subnormals import FLUSH
@@ -35,13 +36,14 @@ def compare(
     assert origin is not None, "models that are files have an origin"
     compiled = as_planned(origin)
     made = compiled.constants.keys() - module.constants.keys()
-    center = in_double(compiled)(feeds)
+    widened = widen(compiled)
+    center = computed(widened)(feeds)
     samples: list[dict[str, Array]] = []
     verdicts: list[Verdict] = []
     for count in SAMPLES:
         for seed in range(len(samples), count):
             try:
-                samples.append(in_double(compiled, Rounding(seed, made, executable.denormals == FLUSH))(feeds))
+                samples.append(computed(widened, Rounding(seed, made, executable.denormals == FLUSH))(feeds))
             except RuntimeFault:  # rounding led to an index or a size that the program refuses
                 samples.append({})
         verdicts = [

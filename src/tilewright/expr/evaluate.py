@@ -42,6 +42,8 @@ def evaluate(root: Expr, symbols: Mapping[Var, Any], loads: Loads | None = None)
 
     `loads(node, children)` computes nodes this level does not know, from the values of their children.
     """
+    if isinstance(root, Var) or (isinstance(root, Const) and root.dtype.is_int):  # most sizes
+        return _value(root, {}, symbols, loads)
     values: dict[Expr, Any] = {}
     with np.errstate(all="ignore"):
         for node in postorder((root,)):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr import evaluate as expressions
-from tilewright.expr.nodes import Compare, Expr, Var
+from tilewright.expr.nodes import Compare, Const, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant, Direction, If, Require, Scan, Size, While
 from tilewright.loops import evaluate as loops
@@ -137,7 +137,7 @@ def _misfit(param: Value, array: Array, known: str = "") -> UserError:
 
 def shape_under(type: TensorType, symbols: Symbols) -> tuple[int, ...]:
     """The shape as numbers."""
-    return tuple([int(expressions.evaluate(d, symbols)) for d in type.shape])
+    return tuple([int(d.value if isinstance(d, Const) else expressions.evaluate(d, symbols)) for d in type.shape])
 
 
 def run_node(

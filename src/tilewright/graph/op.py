@@ -13,6 +13,7 @@ every expression evaluated to a number.
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +83,9 @@ class Attributes(Interned, metaclass=RecordMeta):
 
     def evaluated(self, symbols: Mapping[Var, int]) -> Attributes:
         """The record with every expression replaced by the constant it has under `symbols`."""
-        return type(self)(*(_evaluated(v, symbols) for v in self.field_values()))
+        before = self.field_values()
+        values = _all_evaluated(before, symbols)
+        return self if values is before else type(self)(*values)
 
 
 def _evaluated(value: Any, symbols: Mapping[Var, int]) -> Any:
@@ -91,10 +94,17 @@ def _evaluated(value: Any, symbols: Mapping[Var, int]) -> Any:
     if isinstance(value, Expr):
         return const(evaluate(value, symbols), value.dtype)
     if isinstance(value, TensorType):
-        return TensorType(value.dtype, _evaluated(value.shape, symbols))
+        shape = _all_evaluated(value.shape, symbols)
+        return value if shape is value.shape else TensorType(value.dtype, shape)
     if isinstance(value, tuple):
-        return tuple(_evaluated(v, symbols) for v in value)
+        return _all_evaluated(value, symbols)
     return value
+
+
+def _all_evaluated(values: tuple[Any, ...], symbols: Mapping[Var, int]) -> tuple[Any, ...]:
+    """The values evaluated; the tuple itself where none changes."""
+    found = tuple([_evaluated(v, symbols) for v in values])
+    return values if all(map(operator.is_, found, values)) else found
 
 
 def _numbers_in(value: Any) -> Iterator[int]:

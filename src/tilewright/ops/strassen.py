@@ -200,7 +200,8 @@ class StrassenOutput(Op):
             context.require_equal(m.shape[0], const(products), "the numbers of products")
             for n in range(1, m.rank):
                 context.require_equal(m.shape[n], inputs[0].shape[n], "the sizes of products")
-        what = f"the shape {attrs.shape} is larger than that of products, {inputs[0]}"
+        most = "twice that" if attrs.together == 2 else "that, with twice the columns,"
+        what = f"the shape ({', '.join(map(str, attrs.shape))}) is larger than {most} of products, {inputs[0]}"
         for extent, half, count in zip(attrs.shape, inputs[0].shape[-2:], (attrs.together, 2), strict=True):
             if groups(extent, count) is half:
                 continue

@@ -10,11 +10,12 @@ import numpy as np
 from onnx import helper
 
 from fuzz.drawing import Model, put_together
-from tilewright.analysis.rounding import Rounding, in_double, unit_roundoff
+from tilewright.analysis.rounding import Rounding, computed, unit_roundoff
 from tilewright.cli.agreement import judge
 from tilewright.expr import dtypes
 from tilewright.expr.meaning import widened
 from tilewright.frontends.onnx.importer import read
+from tilewright.graph.widen import widen
 from tilewright.report.errors import RuntimeFault, UserError
 
 Array = np.ndarray[Any, Any]
@@ -67,11 +68,12 @@ def unexplained_by(count: int, model: Model, found: Mapping[str, Array], far: li
     model = with_floats_given(model)
     module = read(put_together([model]))
     made = module.constants.keys() - model.constants.keys()
-    exact = in_double(module)(model.feeds)
+    widened = widen(module)
+    exact = computed(widened)(model.feeds)
     samples = []
     for seed in range(count):
         try:
-            samples.append(in_double(module, Rounding(seed, made))(model.feeds))
+            samples.append(computed(widened, Rounding(seed, made))(model.feeds))
         except RuntimeFault:  # rounding led to an index or a size that the program refuses
             continue
     for name in far:

@@ -57,18 +57,19 @@ def split_by_rows(
     if not isinstance(function, GraphFunction) or not _can_be_split(function):
         return None
     sizes = Sizes().within(function)
-    groups = _groups(module, function)
-    if not groups:
-        return None
-    rows, places = max(groups.items(), key=lambda group: sum(_flops(p.node, sizes) for p in group[1].values()))
-    total = sum(_flops(node, sizes) for node in function.nodes)
-    if 2 * sum(_flops(p.node, sizes) for p in places.values()) <= total:
-        return None
-    sums = [p.sums(1) for p in places.values()]
-    least = least_rows(sums, sizes.value(rows), target, stored)
-    if least is None or not all(map(are_accurate, places.values())):
-        return None
-    return _split(module, function, places, rows, least)
+    work = {node: _flops(node, sizes) for node in function.nodes}
+
+    def is_most(products: Mapping[int, Product]) -> bool:
+        return 2 * sum(work[p.node] for p in products.values()) > sum(work.values())
+
+    groups = {rows: products for rows, products in _groups(module, function).items() if is_most(products)}
+    for rows, products in groups.items():  # one at most
+        sums = [p.sums(1) for p in products.values()]
+        least = least_rows(sums, sizes.value(rows), target, stored)
+        accurate = {n: p for n, p in products.items() if are_accurate(p)} if least is not None else {}
+        if least is not None and is_most(accurate):
+            return _split(module, function, accurate, rows, least)
+    return None
 
 
 def _can_be_split(function: GraphFunction) -> bool:
