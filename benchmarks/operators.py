@@ -308,7 +308,9 @@ def transposed(w: Window) -> Operator:
     spread = tuple((size - 1) * w.stride + 1 + 2 * around for size in w.sizes)
     h, v = (size - w.kernel + 1 for size in spread)
     text = f"func transposed(x: {_shape(n, *w.sizes, w.inputs)}, "
-    text += f"w: {_shape(w.kernel, w.kernel, w.outputs, w.inputs)} in constant, y: {_shape(n, h, v, w.outputs)}):\n"
+    text += (
+        f"w: {_shape(w.kernel, w.kernel, w.outputs, w.inputs)} in constant finite, y: {_shape(n, h, v, w.outputs)}):\n"
+    )
     text += _pad(w, w.inputs, around, spread, w.stride)
     text += _nest({"i": n, "j": h, "l": v, "o": w.outputs, "a": w.kernel, "b": w.kernel, "c": w.inputs})
     text += "    block sum(vi = i, vj = j, vl = l, vo = o, reduce va = a, reduce vb = b, reduce vc = c):\n"

@@ -1,6 +1,6 @@
 """Operators written as plain loops: by price alone, tuned, the same as ONNX models, other runtimes. One thread, f32.
 
-    python -m benchmarks.search [--only REGEX] [--batch N] [--budget SECONDS] [--rounds N] [--json] [--write PAGE]
+    python -m benchmarks.search [--only REGEX] [--batch N] [--budget SECONDS] [--clock processor] [--json]
 
 The programs are those of `benchmarks/operators.py`. *Default* is what a compilation makes of the loops without having
 measured anything, *tuned* after `tw.autoschedule(…, budget=…)` (left out without a budget), *model* what our compiler
@@ -14,6 +14,7 @@ import importlib.util
 import os
 import statistics
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import tilewright as tw
-from benchmarks.command import deliver, page_command
+from benchmarks.command import add_clock, deliver, page_command
 from benchmarks.contest import Options, Run, percent
 from benchmarks.engines import Call, as_array, set_threads
 from benchmarks.failures import exit_on_failures
@@ -40,6 +41,8 @@ from tilewright.runtime.executable import Executable
 
 DEFAULT, TUNED, MODEL, PEAK = "default", "tuned", "model", "peak"
 OTHERS = {"torch": "PyTorch", "onnxruntime": "ONNX RT", "openvino": "OpenVINO"}
+
+CLOCKS = {"wall": time.perf_counter_ns, "processor": time.process_time_ns}
 
 LARGEST = 1 << 28
 """Bytes of one tensor; shapes with a larger one are left out."""
@@ -73,7 +76,7 @@ class Measured:
         return min(found) / self.taken[self.ours].best if found else None
 
 
-def measure(operator: Operator, budget: float, run: Run) -> Measured:
+def measure(operator: Operator, budget: float, run: Run, clock: Callable[[], int] = time.perf_counter_ns) -> Measured:
     """All engines on an operator, in turns."""
     feeds = operator.feeds()
     expected = operator.reference(feeds)
@@ -105,7 +108,7 @@ def measure(operator: Operator, budget: float, run: Run) -> Measured:
         engines[TUNED] = right(TUNED, called(tuned, feeds))
     turned = operator.peer.feeds(feeds)
     model = model_of(operator, turned)
-    same = tw.compile(model, threads=1)
+    same = tw.compile(model, threads=1, off=("winograd", "strassen"))
     engines[MODEL] = right(MODEL, called(same, turned), operator.peer.result)
     for name, call in _open_peers(operator, turned, model).items():
         try:
@@ -113,7 +116,7 @@ def measure(operator: Operator, budget: float, run: Run) -> Measured:
         except WrongResult as error:
             run.failures.peers.append((operator.name, str(error)))
     engines[PEAK] = (limit := multiply_adds()).call
-    taken = race(engines, run.options.rounds, run.options.turn_seconds, PAUSE_SECONDS)
+    taken = race(engines, run.options.rounds, run.options.turn_seconds, PAUSE_SECONDS, clock)
     taken[PEAK] = taken[PEAK].scaled(operator.flops / limit.work)
     return Measured(operator, taken, (before.template, after.template))
 
@@ -200,6 +203,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="how many images, or matrices")
     parser.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="of tuning, each; 0 for none")
     parser.add_argument("--rounds", type=int, default=Options().rounds, metavar="N", help="turns of each engine")
+    add_clock(parser)
     asked = parser.parse_args()
     options = Options(asked.rounds, only=asked.only)
     wanted = [o for o in operators(asked.batch) if options.wants(o.name) and o.largest <= LARGEST]
@@ -207,7 +211,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as store, progress("racing", len(wanted)) as step:
         os.environ[settings.STORE.name] = store
         run = Run(options, step)
-        found = [run.attempt(o.name, partial(measure, o, asked.budget, run)) for o in wanted]
+        found = [run.attempt(o.name, partial(measure, o, asked.budget, run, CLOCKS[asked.clock])) for o in wanted]
     measured = [one for one in found if one is not None]
     reports = [report_shapes(measured), report_kinds(measured), *run.failures.reports()]
     deliver(asked, "search", [report for report in reports if report.rows])

@@ -12,7 +12,9 @@ from tilewright.expr.evaluate import evaluate as number
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
+from tilewright.plan.choose import schedule
 from tilewright.report.errors import UserError
+from tilewright.target import Target
 from tilewright.tune.task import Task, task_alone
 
 STENCIL = """
@@ -62,7 +64,41 @@ func turned(x: f32[{h}, 3, {w}], y: f32[{w}, {h}]):
       y[vi, vj] += x[vj, vk, vi]
 """
 
+GROUPED = """
+func grouped(x: f32[{h} + 2, 3*{w}], w: f32[3, {w}, 48] in constant, y: f32[{h}, 48]):
+  for i in 0..{h}, o in 0..48, a in 0..3, c in 0..{w}:
+    block sum(vi = i, vo = o, reduce va = a, reduce vc = c):
+      init: y[vi, vo] = 0.0
+      y[vi, vo] += x[vi + va, vo//16*{w} + vc]*w[va, vc, vo]
+"""
+
+BACKWARDS = """
+func backwards(x: f32[{h} + 2, {w}], w: f32[3, 12, {w}] in constant, y: f32[{h}, 12]):
+  for i in 0..{h}, o in 0..12, a in 0..3, c in 0..{w}:
+    block sum(vi = i, vo = o, reduce va = a, reduce vc = c):
+      init: y[vi, vo] = 0.0
+      y[vi, vo] += x[vi + va, vc]*w[2 - va, vo, vc]
+"""
+
+STRETCHED = """
+func stretched(x: f32[{h}, {w}], k: f32[4, 16, {w}] in constant finite, y: f32[{h}*2, 16]):
+  alloc p: f32[{h}*2 + 3, {w}] in arena
+  for i in 0..{h}*2 + 3, c in 0..{w}:
+    block zero(vi = i, vc = c):
+      p[vi, vc] = 0.0
+  for i in 0..{h}, c in 0..{w}:
+    block copy(vi = i, vc = c):
+      p[vi*2 + 2, vc] = x[vi, vc]
+  for j in 0..{h}*2, o in 0..16, a in 0..4, c in 0..{w}:
+    block sum(vj = j, vo = o, reduce va = a, reduce vc = c):
+      init: y[vj, vo] = 0.0
+      y[vj, vo] += p[vj + va, vc]*k[3 - va, vo, vc]
+"""
+
 PROGRAMS = {
+    "stretched": STRETCHED,
+    "grouped": GROUPED,
+    "backwards": BACKWARDS,
     "stencil": STENCIL,
     "batched": BATCHED,
     "dilated": DILATED,
@@ -103,6 +139,20 @@ def check(function: Function, target: str = "native") -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_plain_programs_compute_the_same(name: str, sizes: tuple[int, int]) -> None:
     check(program(PROGRAMS[name], *sizes))
+
+
+@pytest.mark.parametrize("text", [GROUPED, BACKWARDS, DILATED, OUTER])
+def test_sums_of_products_run_in_tiles(text: str) -> None:
+    _, decision = schedule(program(text, 29, 64), Target.parse("x86-64-v3"))
+    assert decision.template == "contraction"
+
+
+def test_zeros_that_set_an_image_apart_are_not_multiplied() -> None:
+    trace, decision = schedule(program(STRETCHED, 29, 64), Target.parse("x86-64-v3"))
+    assert decision.template == "contraction"
+    assert "s.skip_zeros" in str(trace.trace)
+    plain = program(STRETCHED.replace(" finite", ""), 29, 64)
+    assert "s.skip_zeros" not in str(schedule(plain, Target.parse("x86-64-v3"))[0].trace)
 
 
 def test_a_budget_measures_and_keeps(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,19 @@ from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjuncts
+from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Cast, Const, Expr, Select
-from tilewright.loops.edit import blocks, loaded_buffers, loops_around, perfect_nest, statements
-from tilewright.loops.nodes import Buffer, Function, Load, LoopKind, Stmt, Store
+from tilewright.loops.edit import (
+    allocations,
+    blocks,
+    loaded_buffers,
+    loads_of,
+    loops_around,
+    perfect_nest,
+    statements,
+    stored_buffers,
+)
+from tilewright.loops.nodes import Block, Buffer, Function, Load, LoopKind, Stmt, Store
 
 
 def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
@@ -48,6 +58,44 @@ def zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | No
         return None
     places: dict[Expr, Node] = dict(zip(store.indices, factor.indices, strict=True))
     return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
+
+
+def stretched(function: Function, reader: Block, buffer: Buffer, dimension: int, step: int) -> int | None:
+    """The remainder by `step` of all indices in a dimension of a local buffer at which it may hold another number than
+    zero when a block reads it: it was filled with zeros, all of it, and then only stored to at such indices. None where
+    that is not known."""
+    inside = list(blocks(function.body))
+    before = inside[: inside.index(reader)]
+    writers = [b for b in inside if buffer in stored_buffers(b)]
+    found: set[int] = set()
+    filled = False
+    if buffer not in allocations(function.body) or any(b not in before for b in writers):
+        return None
+    for block in writers:
+        domain = domain_of(block, loops_around(function.body, block))
+        if isinstance(domain, str) or block.reduce or domain.store.buffer is not buffer:
+            return None
+        value = domain.store.value
+        if isinstance(value, Const) and value.value == 0:
+            box = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
+            filled |= box and not domain.conditions
+            continue
+        index = polynomial(domain.store.indices[dimension])
+        if any(c % step for m, c in index.items() if m):
+            return None
+        found.add(index.get((), 0) % step)
+    return found.pop() if filled and len(found) == 1 else None
+
+
+def apart(function: Function, buffer: Buffer, dimension: int) -> int:
+    """How many elements lie between those that are stored to a local buffer along a dimension, but for what fills it
+    with one value: 1 where they are neighbours, or where that is not known."""
+    found = 0
+    for block in blocks(function.body):
+        if isinstance(block.body, Store) and block.body.buffer is buffer and loads_of(block.body.value):
+            index = polynomial(block.body.indices[dimension])
+            found = math.gcd(found, *[c for m, c in index.items() if m])
+    return max(found, 1)
 
 
 def _unconverted(value: Expr) -> Expr:

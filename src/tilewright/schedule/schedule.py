@@ -28,9 +28,9 @@ from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
 from tilewright.report.quantities import counted
 from tilewright.schedule import find
+from tilewright.schedule.blocks import axes, padding
 from tilewright.schedule.blocks import compute_at as moving
 from tilewright.schedule.blocks import inline as inlining
-from tilewright.schedule.blocks import padding
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, step_of_pieces
 from tilewright.schedule.buffers import copies, layout
@@ -173,6 +173,7 @@ class Schedule:
     pad = _method(padding.pad)
     pad_sum = _method(padding.pad_sum)
     trim_sum = _method(padding.trim_sum)
+    skip_zeros = _method(padding.skip_zeros)
     compute_at = _method(moving.compute_at)
     pull_producers = _method(inlining.pull_producers)
     reverse_compute_at = _method(moving.reverse_compute_at)
@@ -180,6 +181,7 @@ class Schedule:
     inline_all = _method(inlining.inline_all)
     reverse_inline = _method(inlining.reverse_inline)
     unite = _method(pieces.unite)
+    split_axes = _method(axes.split_axes)
     guard = _method(pieces.guard)
     compact = _method(copies.compact)
     set_scope = _method(layout.set_scope)

@@ -11,6 +11,7 @@ same with windowed indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -20,7 +21,7 @@ from tilewright.expr.linear import affine_in, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
-from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
+from tilewright.loops.nodes import Axis, Block, Buffer, Function, Load, Store
 from tilewright.target.target import SHORTEST_LANES
 from tilewright.types.scopes import Scope
 
@@ -57,9 +58,11 @@ class Operand:
         moving = [n for n, i in enumerate(self.load.indices) if axis in variables_of(i)]
         return moving[0] if len(moving) == 1 and self.load.indices[moving[0]] is axis else None
 
-    def is_plain(self) -> bool:
-        """Whether every dimension is indexed by one axis, or by a constant: a tensor, not a window."""
-        return all(isinstance(i, Var) or not variables_of(i) for i in self.load.indices)
+    def is_plain(self, extents: Mapping[Var, int], alone: Var | None = None) -> bool:
+        """Whether every dimension is indexed by axes of their own, forwards or backwards, or by a constant: a tensor,
+        not a window. The axis `alone`, if there is one, is the only one of its dimension."""
+        digits = [digits_of(i, extents) for i in self.load.indices]
+        return all(d is not None and (alone not in d or len(d) == 1) for d in digits)
 
     @property
     def last(self) -> int:
@@ -98,6 +101,11 @@ class Contraction:
         if not self.vector.is_constant:
             return ()
         return tuple(n for n in self.batch if self.vector.moves(self.block.axes[n].var))
+
+    @property
+    def sizes(self) -> dict[Var, int]:
+        """The extents of axes as numbers, dynamic ones as large."""
+        return {a.var: known(e) for a, e in zip(self.block.axes, self.extents, strict=True)}
 
     @property
     def summed(self) -> int | None:
@@ -141,17 +149,37 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     broadcast = next(f for f in factors if f is not vector)
     rows = [a for a in block.spatial if broadcast.moves(a.var) and not vector.moves(a.var)]
     rows = [a for a in rows if known(extents[place[a.var]]) > 1]
-    row = max(rows, key=lambda a: (*_rows_of(extents[place[a.var]]), place[a.var]), default=None)
+    row = _rows_among({a: extents[place[a.var]] for a in rows})
     batch = tuple(place[a.var] for a in block.spatial if a is not row and a.var is not columns)
     reduce = tuple(place[a.var] for a in block.reduce)
     rows_at = None if row is None else place[row.var]
     return Contraction(block, store.buffer, vector, broadcast, place[columns], rows_at, batch, reduce, extents)
 
 
-def _rows_of(extent: Expr) -> tuple[bool, int]:
-    """The order of axes as rows of tiles: one that is known to be long enough for a tile (two of the shortest vectors)
-    first, then the longest. If the extent is dynamic, like a batch, most rows of a tile may be beyond it."""
-    return isinstance(extent, Const) and known(extent) >= 2 * SHORTEST_LANES, known(extent)
+def _rows_among(extents: Mapping[Axis, Expr]) -> Axis | None:
+    """The axis that is the rows of tiles: one that is known to be long enough for a tile (two of the shortest vectors),
+    then the longest; the innermost of those that are about as long, whose elements lie near each other. If the extent
+    is dynamic, like a batch, most rows of a tile may be beyond it."""
+    lengths = {a: (isinstance(e, Const) and known(e) >= 2 * SHORTEST_LANES, known(e)) for a, e in extents.items()}
+    fit, longest = max(lengths.values(), default=(False, 0))
+    alike = [a for a, (able, length) in lengths.items() if able == fit and 2 * length > longest]
+    return alike[-1] if alike else None
+
+
+def digits_of(index: Expr, extents: Mapping[Var, int]) -> dict[Var, int] | None:
+    """The axes that are the digits of an index, the highest first, each with its weight: `v`, or `v*8 + u` where u has
+    8 values; or, backwards, of what is left to the last one. None where they are not, as in a window."""
+    p = dict(polynomial(index))
+    number, found, weight = p.pop((), 0), dict[Var, int](), 1
+    for factor, m in sorted(((abs(c), m) for m, c in p.items()), key=lambda term: term[0]):
+        if len(m) != 1 or not isinstance(m[0], Var) or factor != weight or m[0] not in extents:
+            return None
+        found[m[0]] = weight
+        weight *= extents[m[0]]
+    backwards = {c < 0 for c in p.values()}
+    if len(backwards) > 1 or (p and number != (weight - 1 if True in backwards else 0)):
+        return None
+    return dict(reversed(found.items()))
 
 
 def maps_points(block: Block, buffer: Buffer) -> bool:

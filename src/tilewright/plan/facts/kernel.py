@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function
 from tilewright.plan.facts.contraction import Contraction, contraction_of, find_contraction
+from tilewright.plan.facts.digits import separate_digits
 from tilewright.plan.facts.windows import Windows, find_pool, find_windows
 from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -26,6 +27,13 @@ class Facts:
         self.function = function
         self.shapes: dict[object, Any] = {}
         """What the kernel is to each template that was asked."""
+
+    @cached_property
+    def begun(self) -> Schedule:
+        """The schedule that templates of sums begin with: what the kernel writes with quotients is axes there."""
+        s = Schedule(self.function)
+        separate_digits(s)
+        return s
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -50,12 +58,12 @@ class Facts:
     @cached_property
     def inlined(self) -> Function:
         """The kernel with what is defined point by point inlined where it is read."""
-        return inline_all(self.function).function
+        return inline_all(self.begun.func).function
 
     @cached_property
     def inlined_once(self) -> Function:
         """The same, except for values that several blocks, or several terms of a sum, would compute again."""
-        return inline_all(self.function, once=True).function
+        return inline_all(self.begun.func, once=True).function
 
     @cached_property
     def contraction(self) -> Contraction | None:
@@ -73,6 +81,6 @@ class Facts:
 
     def begin_inlined(self, **how: bool) -> Schedule:
         """The schedule whose first step made `inlined` or, with once=True, `inlined_once`."""
-        s = Schedule(self.function)
+        s = self.begun.copy()
         s.inline_all(**how)
         return s

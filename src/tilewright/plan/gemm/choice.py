@@ -191,8 +191,10 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         if spare and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
             yield from (replace(each, first_packs=True) for each in found)
     panel = tile.columns * size.vector.bytes
-    if size.axes == 1 and fits(panel * size.terms, target) > 2:
-        terms = even_terms(size.terms, int(room_in(target.cache(2).bytes)) // panel)
+    each = size.terms // max(size.turns, 1)  # terms of an iteration of the first loop over terms
+    most = int(room_in(target.cache(2).bytes)) // max(each * panel, 1)
+    if size.dot is None and fits(panel * size.terms, target) > 2 and 1 <= most < size.turns:
+        terms = even_terms(size.turns, most) * each
         for block in row_blocks(replace(size, terms=terms), tile, target):
             yield Choice(tile, block, terms, True, size.constant_rows)
 

@@ -77,6 +77,8 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     row_blocks = -(-max(size.rows, 1) // rows)
     sums = _sums(choice, size, rows, terms, target)
     lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
+    if blocks > 1 and size.axes > 1 and size.own == 1 and size.batch > 1:  # all batches pass by a block of a panel
+        lies = fits(_panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     left = sums.rows % tile.rows if choice.part_rows else 0

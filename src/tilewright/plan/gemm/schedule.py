@@ -13,6 +13,7 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -242,7 +243,8 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     load, store = f"{sums}.load", f"{sums}.store"
     vectors = {dot: nest.vectors}
     vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in (load, store)}
-    around = apart or next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
+    blocks = () if _passes_by(found, choice) else (nest.near, nest.blocks)
+    around = apart or next((loop for loop in blocks if loop is not None), nest.outer)
     for block in results:
         s.reverse_compute_at(block, around)
         s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
@@ -299,12 +301,22 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         inner = [row, stream, vectors, lane]
     terms, together = split_terms(s, found, loops, choice.dot)
     if choice.block_terms is not None:
-        cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
+        cut, terms[0] = s.split(terms[0], max(choice.block_terms // _each_turn(found), 1), tail="clip")
     own = [loops[n] for n in found.own_batches]
     first, order = _order(found, choice, outer, own, (near, blocks, cut, panels, tiles))
     tiling.order_tile(s, [*order, *terms], inner, together)
     tiling.write_out_terms(s, terms, choice.tile, choice.terms)
     return Nest(first, near, blocks, cut, panels, order[-1], row, vectors, lane, together)
+
+
+def _each_turn(found: Contraction) -> int:
+    """How many terms an iteration of the first loop over terms has."""
+    return math.prod(known(found.extents[n]) for n in found.reduce[1:])
+
+
+def _passes_by(found: Contraction, choice: Choice) -> bool:
+    """Whether all batches of a window pass by a panel of one block of terms, which stays in a cache."""
+    return choice.block_terms is not None and choice.pack_vector and len(found.reduce) > 1 and not found.own_batches
 
 
 def _order(
@@ -321,7 +333,10 @@ def _order(
     near, blocks, cut, panels, tiles = made
     count, first = _count_panels(found, choice), None
     inside: tuple[Var | None, ...] = (cut, tiles)
-    if near is not None and choice.block_panels is not None:
+    if cut is not None and _passes_by(found, choice):
+        order = [panels, cut, *tiling.ordered(outer)]
+        inside = (tiles,)
+    elif near is not None and choice.block_panels is not None:
         batches = {v: n for v, n in outer.items() if v is not blocks}
         groups = {near: -(-count // choice.block_panels)}
         first = tiling.ordered({v: n for v, n in batches.items() if n > 1} | groups)[0]

@@ -50,7 +50,7 @@ class Size:
     usual           rows and columns as they usually are: of dynamic ones, what `Sizes` assumes, and no more than USUAL
     parts           tensors that vectors are the difference of, at most: kernels whose batches have constants of their
                     own are priced like those beside them that take differences, so that all read the same panels
-    axes            reduce axes
+    axes, turns     reduce axes, and the extent of the first of them
     sums            the type of a sum
     summed          terms of the axis that an instruction takes several terms of; 0 where there is none
     even            the largest power of two up to 4 that their number is a multiple of for certain
@@ -67,6 +67,7 @@ class Size:
     any_columns: bool
     parts: int
     axes: int
+    turns: int
     vector: Lies
     element: Lies
     batched_elements: bool
@@ -184,6 +185,7 @@ def measure(found: Contraction) -> Size:
         any_columns=not isinstance(found.extents[found.columns], Const),
         parts=2 if found.own_batches else 1,
         axes=len(found.reduce),
+        turns=extents[found.reduce[0]],
         vector=_lies(found, found.vector, found.columns, extents),
         element=_lies(found, found.broadcast, found.rows, extents),
         batched_elements=bool(moving),
@@ -213,7 +215,7 @@ def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[
     step = operand.step(found.block.axes[axis].var) if axis is not None else None
     return Lies(
         constant=operand.is_constant,
-        plain=operand.is_plain(),
+        plain=operand.is_plain(found.sizes, None if axis is None else found.block.axes[axis].var),
         bytes=size,
         apart=known(operand.buffer.shape[operand.last]) * size,
         whole=min(own * found.depth, held) * size,

@@ -273,7 +273,7 @@ def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) ->
     if choice.dot is not None:
         copy_vectors(s, panel, choice.dot.depth, choice.tile.lanes)
         return panel, _lay_out_points(s, found, choice.dot.depth)
-    if found.broadcast.is_plain() and not choice.held:
+    if found.broadcast.is_plain(found.sizes, found.block.axes[found.rows].var) and not choice.held:
         rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
         terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
         left = known(found.extents[found.rows]) % choice.tile.rows

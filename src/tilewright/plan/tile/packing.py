@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Buffer, Store
-from tilewright.plan.facts.contraction import Contraction, Operand, contraction_of
+from tilewright.plan.facts.contraction import Contraction, Operand, contraction_of, digits_of
 from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile.loops import copied_by
 from tilewright.schedule.find import find_block, find_buffer, writers_of
@@ -46,9 +46,12 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
     axes, depth = found.block.axes, dot.depth if dot is not None else 1
 
     def layout(d: list[str]) -> list[str]:
-        place = {index: word for index, word in zip(operand.load.indices, d, strict=True) if isinstance(index, Var)}
+        words = [
+            w for index, word in zip(operand.load.indices, d, strict=True) for w in _words(index, word, found.sizes)
+        ]
+        place = dict(words)
         panel, moved = place[axes[axis].var], {n: place[axes[n].var] for n in found.reduce if axes[n].var in place}
-        rest, inner = [w for w in d if w != panel and w not in moved.values()], [f"{panel} % {width}"]
+        rest, inner = [w for _, w in words if w != panel and w not in moved.values()], [f"{panel} % {width}"]
         if depth > 1 and found.summed is not None:
             inner.append(f"{moved[found.summed]} % {depth}")
             moved[found.summed] += f" // {depth}"
@@ -60,6 +63,17 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
         lane = s.get_loops(filled)[-1]
         s.vectorize(lane) if width % 4 == 0 else s.unroll(lane)
     return filled
+
+
+def _words(index: Expr, word: str, extents: Mapping[Var, int]) -> list[tuple[Var | None, str]]:
+    """The axes that a dimension is indexed by, each with what is said of it in terms of the dimension: its digit."""
+    digits = digits_of(index, extents) or {}
+    highest = next(iter(digits), None)
+    found: list[tuple[Var | None, str]] = []
+    for axis, weight in digits.items():
+        digit = word if weight == 1 else f"{word} // {weight}"
+        found.append((axis, digit if axis is highest else f"{digit} % {extents[axis]}"))
+    return found or [(None, word)]
 
 
 def pack_difference(s: Schedule, found: Contraction, packed: Sequence[str], width: int) -> str:

@@ -1,12 +1,13 @@
-"""pad, pad_sum, trim_sum: a block runs at points beyond the end, too, or at fewer points, where that changes no result.
+"""pad, pad_sum, trim_sum, skip_zeros: a block runs at points beyond the end, too, or at fewer points, where that
+changes no result.
 
 A condition `c` of the block may be dropped if it is a condition on the stored element (pad). Then each element is
 written either where `c` holds or where it fails, never both; elements of the second kind are *beyond*. Only a block
 that writes them back to where they are may read them; the condition of every other reader must imply `c`.
 
-A condition on the terms of a sum may be dropped, or added, where these terms are zero (pad_sum, trim_sum). Zero times a
-number is a zero of one sign or the other, unless the number is infinite or NaN, and to add one to a sum that began with
-zero changes nothing: such a sum is never -0.
+A condition on the terms of a sum may be dropped, or added, where these terms are zero (pad_sum, trim_sum; skip_zeros
+leaves them out without a condition). Zero times a number is a zero of one sign or the other, unless the number is
+infinite or NaN, and to add one to a sum that began with zero changes nothing: such a sum is never -0.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.elements import Touch, conditions_of, point, touches
-from tilewright.analysis.fillings import is_finite, zeros_of
+from tilewright.analysis.fillings import is_finite, stretched, zeros_of
 from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.known import Known, bound, exchanged, resolved
 from tilewright.analysis.memory import Memory
@@ -26,10 +27,21 @@ from tilewright.core.walk import preorder, substitute
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
 from tilewright.expr.linear import substitute as substituted
-from tilewright.expr.nodes import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var
+from tilewright.expr.nodes import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import loads, loads_of, loops_around, map_loads, path_to, statements
+from tilewright.loops.edit import (
+    blocks,
+    loads,
+    loads_of,
+    loops_around,
+    map_expressions,
+    map_loads,
+    path_to,
+    replace,
+    statements,
+    substitute_expressions,
+)
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.schedule.facts import word_of
 from tilewright.schedule.find import allocation_of, primitive
@@ -90,10 +102,7 @@ def trim_sum(function: Function, block: Block, loop: For) -> Step:
     if over not in summed_loops(block):
         raise Obstacle(block, f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
     product = _product(place)
-    init = block.init.value if isinstance(block.init, Store) else None
-    if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
-        fix = "do it before decompose_reduction" if init is None else None
-        raise Obstacle(block, "its sums do not begin with zero", fix=fix)
+    _require_zero_init(block)
     told = conjuncts(block.where)
     made: list[Expr] = []
     evidence: list[str] = []
@@ -112,6 +121,65 @@ def trim_sum(function: Function, block: Block, loop: For) -> Step:
         raise Obstacle(block, why, fix="unite the nests that fill it first")
     trimmed = block.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
     return rewritten(function, block, trimmed, None, *evidence)
+
+
+@primitive("cannot skip terms of block {block}")
+def skip_zeros(function: Function, block: Block, loop: For) -> Step:
+    """The block leaves out the terms that are zero because a factor was filled with zeros all over, and with other
+    numbers at every so many elements only: of the iterations of `loop`, as many as lie between these, one is left.
+
+    p was filled with zeros, then p[i*2] = x[i] for all i:
+    for j in 0..2, ao in 0..3, ai in 0..2: block sum(vj = j, reduce vo = ao, reduce vi = ai):
+      t[vj] += p[vj + vo*2 + vi] * w[vo, vi]
+              =>      for j in 0..2, ao in 0..3: block sum(vj = j, reduce vo = ao): t[vj] += p[vj*2 + vo*2] * w[vo, vj]
+
+    Each term must be a product; the other factor must be finite, and the sum begin with zero.
+    """
+    place, over = PlaceBeyond(function, block), loop.var
+    axis = next((a for a in block.reduce if a.binding is over), None)
+    if axis is None or len(block.reduce) < 2 or loop.size is None or loop.begin is not const(0):
+        raise Obstacle(block, f"{over.name} is not one of several axes, each with a loop from 0, that it sums over")
+    if list(blocks(loop)) != [block] or any(over in s.bounded_by for s in statements(loop.body) if isinstance(s, For)):
+        raise Obstacle(loop, f"there is more in {over.name} than block {block.name}")
+    product = _product(place)
+    _require_zero_init(block)
+    known = Known({a.var: place.known.ranges[a.binding] for a in block.axes if isinstance(a.binding, Var)})
+    for factor, other in ((product.a, product.b), (product.b, product.a)):
+        left = _left(place, factor, axis.var, loop.size, known)
+        if left is None:
+            continue
+        if not is_finite(function, other):
+            why = f"{other} may be infinite or NaN, and zero times that is NaN"
+            raise Obstacle(block, why, "declare the parameter it comes from finite, if it is", part=other)
+        kept = block.replace(axes=tuple(a for a in block.axes if a is not axis))
+        made = map_expressions(substitute_expressions(kept, {axis.var: left}), known.simplified)
+        fresh = replace(loop.body, block, made)
+        told = f"{factor} is zero but where {axis.var.name} is {left}, and {other} is finite"
+        return rewritten(function, loop, fresh, None, told)
+    why = f"no factor is loaded from a local buffer that holds zeros but at every {loop.size} elements"
+    raise Obstacle(block, why, fix="split the loop by the distance of the others")
+
+
+def _left(place: PlaceBeyond, factor: Expr, axis: Var, size: int, known: Known) -> Expr | None:
+    """The value of an axis of `size` values for which a factor may be another number than zero; None where there is not
+    just one."""
+    if not isinstance(factor, Load):
+        return None
+    for dimension, index in enumerate(factor.indices):
+        rest = {m: c % size for m, c in polynomial(index).items() if c % size}
+        at = stretched(place.function, place.block, factor.buffer, dimension, size)
+        if at is not None and rest.pop((axis,), 0) == 1 and not any(axis in m for m in rest):
+            sign = 1 if size == 2 else -1  # of two, a number and its opposite are the same one
+            value = expression({**{m: sign * c for m, c in rest.items()}, (): at + sign * rest.get((), 0)})
+            return known.simplified(Mod(value, const(size)))
+    return None
+
+
+def _require_zero_init(block: Block) -> None:
+    init = block.init.value if isinstance(block.init, Store) else None
+    if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
+        fix = "do it before decompose_reduction" if init is None else None
+        raise Obstacle(block, "its sums do not begin with zero", fix=fix)
 
 
 class PlaceBeyond:

@@ -1,0 +1,62 @@
+"""split_axes: a block has an axis for each loop that an axis is bound to.
+
+for jo in 0..4, ji in 0..8:                                 for jo in 0..4, ji in 0..8:
+  block b(vj = jo*8 + ji): y[vj] = x[vj // 8]       =>        block b(vjo = jo, vji = ji): y[vjo*8 + vji] = x[vjo]
+"""
+
+from __future__ import annotations
+
+from tilewright.analysis.intervals import Range
+from tilewright.analysis.known import Known
+from tilewright.core.walk import substitute
+from tilewright.expr.linear import polynomial
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.loops.edit import loops_around, map_expressions, substitute_expressions
+from tilewright.loops.nodes import Axis, Block, For, Function
+from tilewright.schedule.find import primitive
+from tilewright.schedule.step import Obstacle, Step, rewritten
+
+
+@primitive("cannot split the axes of block {block}")
+def split_axes(function: Function, block: Block) -> Step:
+    """Each axis that is bound to several loops, the digits of a number, becomes an axis for each of these loops.
+
+    block b(vj = jo*8 + ji): y[vj] = x[vj // 8]      =>      block b(vjo = jo, vji = ji): y[vjo*8 + vji] = x[vjo]
+
+    Legal where each loop begins with 0 and counts what the next one counts whole rounds of.
+    """
+    loops = {loop.var: loop for loop in loops_around(function.body, block)}
+    made: list[Axis] = []
+    places: dict[Expr, Expr] = {}
+    known: dict[Var, Range] = {}
+    for axis in block.axes:
+        digits = [axis.binding] if isinstance(axis.binding, Var) else _digits(axis.binding, loops)
+        if len(digits) < 2:
+            made.append(axis)
+            continue
+        own = [Axis(Var("v" + v.name), axis.kind, v) for v in digits]
+        made += own
+        places[axis.var] = substitute(axis.binding, {a.binding: a.var for a in own})
+        known |= {a.var: Range(loops[v].begin, loops[v].extent) for a, v in zip(own, digits, strict=True)}
+    if not places:
+        raise Obstacle(block, "each of its axes is bound to one loop, or to no digits of a number")
+    facts = Known(known)
+    fresh = substitute_expressions(block.replace(axes=tuple(made)), places)
+    simpler = map_expressions(fresh, facts.simplified)
+    names = ", ".join(str(v) for v in places)
+    return rewritten(function, block, simpler, None, f"loops count the digits of {names}")
+
+
+def _digits(binding: Expr, loops: dict[Var, For]) -> list[Var]:
+    """The loops whose iterations are the digits of a number, the highest first; none where they are not."""
+    p = polynomial(binding)
+    terms = sorted(((c, m[0]) for m, c in p.items() if len(m) == 1 and isinstance(m[0], Var)), key=lambda t: t[0])
+    if len(terms) != len(p) or any(v not in loops for _, v in terms):
+        return []
+    weight = 1
+    for factor, var in terms:
+        size = loops[var].size
+        if factor != weight or size is None or loops[var].begin is not const(0):
+            return []
+        weight *= size
+    return [v for _, v in reversed(terms)]
