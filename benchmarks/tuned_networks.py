@@ -82,7 +82,9 @@ def measure(name: str, model: Path, budget: str, rounds: int) -> Raced:
     """Tunes a network, and races it with itself."""
     with own_store(), progress(f"tuning {name}") as step:
         start = time.monotonic()
-        result = tw.autotune(model, budget=budget, tell=lambda row: step(f"{row.kernel}: {1 / row.ratio:.2f}x"))
+        result = tw.autotune(
+            model, budget=budget, threads=1, tell=lambda row: step(f"{row.kernel}: {1 / row.ratio:.2f}x")
+        )
         seconds = time.monotonic() - start
         before = tw.compile(model, tune="off", threads=1)
         after = tw.compile(model, threads=1)

@@ -38,7 +38,7 @@ BINARY = [c for c in vars(nodes).values() if isinstance(c, type) and issubclass(
 OPERATORS = [c for c in BINARY if c not in (nodes.Binary, nodes.Compare)]
 EXACT = [
     *("neg", "abs", "sign", "invert", "popcount", "floor", "ceil", "trunc", "round", "sqrt"),
-    *("isnan", "isinf", "copysign", "fma", "bits", "from_bits"),
+    *("isnan", "isinf", "copysign", "fma", "dot_bytes", "bits", "from_bits"),
 ]
 COMPUTED = [d for d in DTYPES.values() if d.code is None]
 ROUGH_ZEROS = (nodes.Min, nodes.Max)

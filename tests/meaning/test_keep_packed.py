@@ -22,6 +22,9 @@ from tilewright.types.tensor import TensorType
 
 Array = np.ndarray[Any, Any]
 V4 = Target.parse("x86-64-v4")
+V3 = Target.parse("x86-64-v3")
+VNNI = Target.parse("x86-64-v4 +avx512vnni")
+PACKED = {"packed_product", "digit_product"}
 
 
 def weights(dtype: str, terms: int, columns: int, block: int, zeros: bool, axis: int) -> list[Array]:
@@ -53,7 +56,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-@pytest.mark.parametrize("target", [V4, Target.parse("x86-64-v3")], ids=str)
+@pytest.mark.parametrize("target", [V4, VNNI, V3], ids=str)
 @pytest.mark.parametrize(
     ("dtype", "zeros", "spec", "axis"),
     [
@@ -75,14 +78,15 @@ def test_the_product_is_the_same(dtype: str, zeros: bool, spec: str, axis: int, 
         module = product(parts, spec, (1,) * outer + (terms,), axis, block)
         made = keep_packed(module, target)
         verify(made)
-        assert "packed_product" in operators(made) and "contract" not in operators(made)
-        assert "dequantize" not in operators(made)
+        packed = PACKED.intersection(operators(made))
+        assert packed == {"digit_product" if target is VNNI and dtype[1:] in "24" else "packed_product"}
+        assert "contract" not in operators(made) and "dequantize" not in operators(made)
         x = np.random.default_rng(1).standard_normal((1,) * outer + (terms,)).astype(np.float32)
         (wanted,), (found,) = (list(evaluate(m, {"x": x}).values()) for m in (module, made))
         assert found.shape == wanted.shape
         size = float(np.abs(wanted).max())
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * size)
-        if target is V4:
+        if target is not V3:
             (compiled,) = compile_module(made, native())(x)
             np.testing.assert_allclose(compiled, wanted, rtol=0, atol=1e-5 * size)
 
@@ -108,6 +112,42 @@ def test_products_of_several_rows(dtype: str, zeros: bool, spec: str, axis: int,
         size = float(np.abs(wanted).max())
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * size)
         np.testing.assert_allclose(compile_module(made, native())(x)[0], wanted, rtol=0, atol=1e-5 * size)
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_digits_are_as_good_as_floats() -> None:
+    """Errors of products by whole numbers are of the size of those by floats, for numbers of all sizes."""
+    module = product(weights("u4", 512, 64, 32, True, 0), "mk,kn->mn", (2, 512), 0, 32)
+    exact_weights = module_weights(module)
+    rng = np.random.default_rng(3)
+    normal = rng.standard_normal((2, 512))
+    for x in (normal, normal * 1e30, normal * 1e-30, np.abs(normal), rng.uniform(-1, 1, (2, 512)) ** 9):
+        rows = x.astype(np.float32)
+        exact = rows.astype(np.float64) @ exact_weights
+        bound = 4e-7 * (np.abs(rows).astype(np.float64) @ np.abs(exact_weights))
+        for target in (V4, VNNI):
+            (found,) = compile_module(keep_packed(module, target), native())(rows)
+            assert (np.abs(found - exact) <= bound).all(), target
+
+
+def module_weights(module: Module) -> Array:
+    """The weights of a product, in f64."""
+    codes, scale, zero = (module.constants[f"c{n}"] for n in range(3))
+    numbers, points = ((part.view(np.uint8) & 15).astype(np.float64) for part in (codes, zero))
+    return np.asarray((numbers - np.repeat(points, 32, 0)) * np.repeat(scale.astype(np.float64), 32, 0))
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_what_is_no_number_stays_none(number: float) -> None:
+    """In the row that has it, of all columns; zeros are zeros."""
+    module = product(weights("i4", 64, 64, 32, False, 0), "mk,kn->mn", (3, 64), 0, 32)
+    rows = np.zeros((3, 64), np.float32)
+    rows[0, 5], rows[2] = number, 1
+    (found,) = compile_module(keep_packed(module, VNNI), native())(rows)
+    assert not np.isfinite(found[0]).any()
+    np.testing.assert_array_equal(found[1], 0)
+    assert np.isfinite(found[2]).all()
 
 
 @pytest.mark.usefixtures("everywhere")

@@ -197,6 +197,15 @@ def _popcount(x: Any) -> Any:
     return np.bitwise_count(x).astype(np.asarray(x).dtype)
 
 
+def _dot_bytes(total: Any, a: Any, b: Any) -> Any:
+    """`total` plus the products of the bytes of a, unsigned, by those of b, signed, as 32 bits that wrap around."""
+    sums = np.asarray(total).astype(np.int64)
+    for place in (0, 8, 16, 24):
+        first, second = (np.asarray(v) >> np.uint32(place) & np.uint32(255) for v in (a, b))
+        sums = sums + first.astype(np.int64) * second.astype(np.uint8).astype(np.int8)
+    return (sums & 0xFFFFFFFF).astype(np.uint32)
+
+
 _ROWS = (
     Intrinsic("neg", 1, np.negative, kinds="iuf"),
     Intrinsic("abs", 1, np.abs, kinds="iuf"),
@@ -231,6 +240,7 @@ _ROWS = (
     Intrinsic("pow", 2, _power, kinds="iuf"),
     Intrinsic("copysign", 2, np.copysign),
     Intrinsic("fma", 3, _fma),
+    Intrinsic("dot_bytes", 3, _dot_bytes, result=dtypes.u32, kinds="u"),
     Intrinsic("bits", 1, _bits, result="bits", kinds="fn"),
     Intrinsic("from_bits", 1, _from_bits, result="float", kinds="u"),
     *(Intrinsic(f"from_bits.{d}", 1, _as_bits_of(d), result=d, kinds="u") for d in (dtypes.bf16, *dtypes.NARROW)),
@@ -244,7 +254,7 @@ INTRINSICS: dict[str, Intrinsic] = {row.name: row for row in _ROWS}
 FREE = frozenset(row.name for row in _ROWS if row.name == "bits" or row.name.startswith("from_bits"))
 """The functions that leave the bits as they are: they take no instruction."""
 
-_OF_BITS = ["neg", "abs", "sign", "copysign", "isnan", "isinf", "invert", "popcount", *FREE]
+_OF_BITS = ["neg", "abs", "sign", "copysign", "isnan", "isinf", "invert", "popcount", "dot_bytes", *FREE]
 
 BRIEF = frozenset([*_OF_BITS, "floor", "ceil", "trunc", "round", "sqrt", "fma"])
 """The functions of a few instructions. Others become so many that a scalar takes about as long as a vector."""

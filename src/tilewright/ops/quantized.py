@@ -11,6 +11,7 @@ is one of results.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -21,7 +22,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType
 from tilewright.expr.meaning import convert
-from tilewright.expr.nodes import BitAnd, BitOr, Expr, Shr, binary, call, const
+from tilewright.expr.nodes import BitAnd, BitOr, Expr, Shl, Shr, binary, call, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
@@ -183,6 +184,120 @@ class PackedProduct(Op):
             build.compute("rounded", y, lambda *at: cast(load(whole, *at), y.dtype))
 
 
+class DigitProduct(Op):
+    """y[m, p, j] = the sum over blocks b of scale[p, b, j] times step[m, b] times the sum over the block's k of x[m, k]
+    times (number - zero), where x are whole numbers of 24 bits and `total` their sums over blocks.
+
+    x comes as its digits of eight bits, the last signed: u32[m, words, numbers in a byte, 3], four digits of one place
+    to a word, those that meet the numbers of one place in each byte of a word of q. So a word of q is multiplied by a
+    digit of all its numbers in as many instructions as a byte holds numbers. Sums are of 32 bits, and exact where the
+    largest x is at most `largest_whole(bits, block)`.
+    """
+
+    name = "digit_product"
+    rereads = True
+    attributes = PackedAttributes
+    pattern = Pattern.REDUCE
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: PackedAttributes) -> Types:
+        if len(inputs) not in (5, 6):
+            raise context.error(f"digit_product takes 5 or 6 inputs, not {len(inputs)}")
+        if attrs.bits not in (1, 2, 4):
+            raise context.error(f"numbers of {attrs.bits} bits", "take bits=1, 2 or 4")
+        digits, step, total, q, scale, *zero = inputs
+        ranks, kinds = [4, 2, 2, 4, 3, 3], [dtypes.u32, None, dtypes.i32, dtypes.u32, None, dtypes.u8]
+        wrong = [
+            p
+            for p, rank, dtype in zip(inputs, ranks, kinds, strict=False)
+            if p.rank != rank or p.dtype is not (dtype or p.dtype)
+        ]
+        if wrong:
+            shown = ", ".join(map(str, inputs))
+            raise context.error(
+                f"digit_product takes digits, steps, sums, u32[panels, blocks, words, n] and scales, not {shown}"
+            )
+        check_kind(context, step, "f", "the steps")
+        check_same_dtype(context, (step, scale))
+        panels, blocks, count, columns = q.shape
+        places, parts = 8 // attrs.bits, "the sizes of digits and of words"
+        for have, want in zip(digits.shape[1:], (blocks * count, const(places), const(DIGITS)), strict=True):
+            context.require_equal(have, want, parts)
+        for part in (step, total):
+            context.require_equal(part.shape[0], digits.shape[0], parts)
+            context.require_equal(part.shape[1], blocks, parts)
+        for part in (scale, *zero):
+            for d, size in enumerate((panels, blocks, columns)):
+                context.require_equal(part.shape[d], size, f"the sizes of dimension {d} of {part} and of the blocks")
+        return (TensorType(step.dtype, (digits.shape[0], panels, columns)),)
+
+    def meaning(self, inputs: Arrays, attrs: PackedAttributes) -> Arrays:
+        digits, step, _, q, scale, *zero = inputs
+        quads = np.stack([digits >> np.uint32(8 * n) & np.uint32(255) for n in range(4)], 2).astype(np.int64)
+        whole = (quads << np.arange(0, 8 * DIGITS, 8)).sum(-1)
+        whole = whole.reshape(len(digits), q.shape[1] * q.shape[2] * WORD // attrs.bits)
+        half = 1 << 8 * DIGITS - 1
+        whole = (whole + half) % (2 * half) - half
+        kept = wide(element_type(scale)).numpy
+        numbers = _numbers((whole, q, scale, *zero), attrs).astype(kept)
+        sums = _block_sums(whole.astype(kept), numbers) * step.astype(kept)[:, None, :, None]
+        return ((sums * scale.astype(kept)).sum(2, dtype=kept).astype(scale.dtype),)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (digits, step, total, q, scale, *zero), (y,) = inputs, outputs
+        _, blocks, count, _ = q.shape
+        sums = build.temporary("sums", dtype=dtypes.u32, shape=(digits.shape[0], *scale.shape))
+
+        def add_terms(so_far: Expr, m: Expr, p: Expr, b: Expr, j: Expr, k: Expr) -> Expr:
+            parts = bytes_of(load(q, p, b, k, j), attrs.bits)
+            return so_far + dot_of_digits(parts, lambda r, s: load(digits, m, b * count + k, const(r), const(s)))
+
+        def add_block(so_far: Expr, m: Expr, p: Expr, j: Expr, b: Expr) -> Expr:
+            centre: Expr = const(attrs.zero, dtypes.i32)
+            if zero:
+                centre = cast(load(zero[0], p, b, j), dtypes.i32)
+            whole = cast(load(sums, m, p, b, j), dtypes.i32) - centre * load(total, m, b)
+            return so_far + cast(whole, y.dtype) * (load(scale, p, b, j) * load(step, m, b))
+
+        build.accumulate("sums", sums, [count], init=0, update=add_terms)
+        build.accumulate("digit_product", y, [blocks], init=0, update=add_block)
+
+
+DIGITS = 3
+"""The digits of eight bits of a whole number."""
+
+
+def largest_whole(bits: int, block: int) -> int:
+    """The largest whole number whose products with unsigned numbers of a block add up to less than 32 bits."""
+    most = ((1 << 31) - 1) // (block * ((1 << bits) - 1))
+    return min(most, (1 << 8 * DIGITS - 1) - 1)
+
+
+def are_floats(bits: int, block: int) -> bool:
+    """Whether whole numbers of a block stand for floats as well as these: they go to 2^20 at least, and what is rounded
+    off is less than what sums of floats are off by."""
+    return largest_whole(bits, block) >= 1 << 20
+
+
+def bytes_of(word: Expr, bits: int) -> list[Expr]:
+    """The numbers in a word as bytes: first those in the low bits of each byte."""
+    mask = ((1 << bits) - 1) * 0x01010101
+    places = range(0, 8, bits)
+    return [binary(BitAnd, binary(Shr, word, place) if place else word, mask) for place in places]
+
+
+def dot_of_digits(parts: Sequence[Expr], digit: Callable[[int, int], Expr]) -> Expr:
+    """The sum of the products of bytes by whole numbers, whose digits of place s that meet the part r are
+    `digit(r, s)`: the highest digits first, eight bits further left for each next one."""
+    total: Expr = const(0, dtypes.u32)
+    for s in reversed(range(DIGITS)):
+        if s < DIGITS - 1:
+            total = binary(Shl, total, 8)
+        for r, part in enumerate(parts):
+            pair = (part, digit(r, s)) if s == DIGITS - 1 else (digit(r, s), part)
+            total = call("dot_bytes", total, *pair)
+    return total
+
+
 def _numbers(inputs: Arrays, attrs: PackedAttributes) -> Array:
     """The numbers less their zero points, [panels, blocks, k, n]."""
     _, q, _, *zero = inputs
@@ -196,5 +311,5 @@ def _block_sums(x: Array, numbers: Array) -> Array:
     return np.asarray(np.einsum("mbk,pbkj->mpbj", x.reshape(len(x), *numbers.shape[1:3]), numbers))
 
 
-for _op in (Dequantize(), PackedProduct()):
+for _op in (Dequantize(), PackedProduct(), DigitProduct()):
     register(_op)

@@ -25,8 +25,9 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
-from tilewright.ops.quantized import WORD, DequantizeAttributes
-from tilewright.plan.rewrite.packed import Rows, panel, pays
+from tilewright.ops.quantized import DIGITS, WORD, DequantizeAttributes, largest_whole
+from tilewright.ops.reduce import ReduceKind
+from tilewright.plan.rewrite.packed import Rows, as_digits, panel, pays
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -137,12 +138,45 @@ def _made(edit: Edit, found: Packable, target: Target) -> Value | None:
     else:
         blocks.append(edit.constant(zero, "zeros"))
     flat = _add(edit, "reshape", (found.x,), {"shape": (rows.rows, rows.terms)}, out.name)
-    product = _add(edit, "packed_product", (flat, *blocks), attrs, out.name)
+    if as_digits(rows, target):
+        product = _add(edit, "digit_product", (*_digits(edit, flat, rows), *blocks), attrs, out.name)
+    else:
+        product = _add(edit, "packed_product", (flat, *blocks), attrs, out.name)
     whole = _add(edit, "reshape", (product,), {"shape": (rows.rows, padded)}, out.name)
     if padded != rows.columns:
         cut = {"starts": (0, 0), "sizes": (rows.rows, rows.columns), "steps": (1, 1)}
         whole = _add(edit, "slice", (whole,), cut, out.name)
     return _add(edit, "reshape", (whole,), {"shape": out.type.shape}, out.name)
+
+
+def _digits(edit: Edit, x: Value, rows: Rows) -> tuple[Value, Value, Value]:
+    """The rows as whole numbers of a step for each block, x = step * whole: the digits of these, the steps, and the
+    sums over blocks. A block with an infinity or NaN has a step that is NaN."""
+    name, count = x.name, rows.terms // rows.block
+
+    def op(operator: str, *inputs: Value, **attrs: Any) -> Value:
+        return _add(edit, operator, inputs, attrs, name)
+
+    def number(value: object, dtype: type[np.generic], *shape: int) -> Value:
+        return edit.constant(np.asarray(value, dtype).reshape(shape or (1, 1, 1)), "number")
+
+    cube = op("reshape", x, shape=(rows.rows, count, rows.block))
+    size = op("reduce", op("abs", cube), kind=ReduceKind.MAX, axes=(2,), keepdims=True)
+    largest = largest_whole(rows.bits, rows.block) - 2  # what rounding adds fits, too
+    least = np.finfo(np.float32).tiny * largest  # the step is a normal number, and so is its reciprocal
+    safe = op("max", size, number(least, np.float32))
+    whole = op("mul", cube, op("div", number(largest, np.float32), safe))
+    whole = op("cast", op("round", whole), dtype=dtypes.i32)
+    step = op("add", op("div", safe, number(largest, np.float32)), op("sub", size, size))
+    total = op("reduce", whole, kind=ReduceKind.SUM, axes=(2,), keepdims=False)
+    places = 8 // rows.bits
+    shape = (rows.rows, rows.terms // (4 * places), 4, places, 1)
+    parts = op("reshape", op("cast", whole, dtype=dtypes.u32), shape=shape)
+    parts = op("shr", parts, number([8 * s for s in range(DIGITS)], np.uint32, 1, 1, 1, 1, DIGITS))
+    parts = op("bit_and", parts, number(255, np.uint32, 1, 1, 1, 1, 1))
+    parts = op("shl", parts, number([8 * n for n in range(4)], np.uint32, 1, 1, 4, 1, 1))
+    digits = op("reduce", parts, kind=ReduceKind.SUM, axes=(2,), keepdims=False)
+    return digits, op("reshape", step, shape=(rows.rows, count)), total
 
 
 def _add(edit: Edit, op: str, inputs: tuple[Value, ...], attrs: dict[str, Any], name: str) -> Value:

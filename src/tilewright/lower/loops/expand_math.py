@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
+from tilewright.expr.functions.bytes import expand_dot
 from tilewright.expr.functions.expansions import expand_call, expand_sum
 from tilewright.expr.functions.nearest import expand_nearest, expand_nearest_number
 from tilewright.expr.nodes import Add, Call, Cast, Expr
@@ -18,8 +19,9 @@ from tilewright.loops.edit import map_expressions
 from tilewright.loops.nodes import Function
 
 
-def expand_math(function: Function, fused: bool = True) -> Function:
-    """The function without calls that have an expansion. `fused` says that the target has fused multiply-adds."""
+def expand_math(function: Function, fused: bool = True, dots: bool = False) -> Function:
+    """The function without calls that have an expansion. `fused` says that the target has fused multiply-adds, `dots`
+    that it has an instruction for `dot_bytes`."""
     if not function.body.kinds() & Call.bit:
         return function
     wholes: dict[Node, Node] = {}
@@ -33,6 +35,8 @@ def expand_math(function: Function, fused: bool = True) -> Function:
     def change(node: Node) -> Node:
         if isinstance(node, Cast):
             return expand_nearest(node)
+        if isinstance(node, Call) and node.fn.name == "dot_bytes":
+            return node if dots else expand_dot(node)
         return expand_call(node, fused) if isinstance(node, Call) else node
 
     def calls_nothing(node: Node) -> bool:

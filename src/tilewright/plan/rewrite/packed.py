@@ -1,8 +1,10 @@
 """Whether a product of a few rows by numbers of a few bits reads them packed, or as the floats that they stand for.
 
 A few rows read each weight once, so that they wait for memory, where packed numbers are a fraction of the bytes;
-unpacking them takes instructions, for all rows of a tile together. Both ways are priced as the longer of their
-instructions and of reading their constants from the cache or memory that holds those of the module.
+unpacking them takes instructions, for all rows of a tile together. Where the machine adds up products of bytes, numbers
+of four bits and fewer become bytes with fewer instructions than floats, and rows become whole numbers of three digits.
+Every way is priced as the longer of its instructions and of reading its constants from the cache or memory that holds
+those of the module.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from tilewright.expr import dtypes
 from tilewright.expr.dtypes import f32
 from tilewright.expr.intrinsics import FREE
 from tilewright.expr.nodes import Call, Const, Var, const
-from tilewright.ops.quantized import numbers_of
+from tilewright.ops.quantized import DIGITS, WORD, are_floats, numbers_of
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.points import additions
 from tilewright.target import Target
+from tilewright.target.instructions import INSTRUCTIONS
 from tilewright.target.transfer import fits, read_seconds
+
+_DOT = "x86.avx512vnni.dot_u8i8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +51,39 @@ def float_seconds(rows: Rows, constants: float, target: Target) -> float:
 
 
 def packed_seconds(rows: Rows, constants: float, target: Target) -> float:
-    """Seconds of one core with packed weights, which are unpacked once for the rows of a tile, beside its
-    multiply-adds."""
-    core, numbers = target.core, rows.columns * rows.terms
-    codes = numbers_of(Var("word", dtypes.u32), const(0.0, f32), rows.bits, f32)
-    nodes = [e for e in dict.fromkeys(preorder(tuple(codes))) if not isinstance(e, Const | Var)]
-    unpacking = sum(not (isinstance(e, Call) and e.fn.name in FREE) for e in nodes)
+    """Seconds of one core with packed weights."""
+    core, numbers, codes = target.core, rows.columns * rows.terms, WORD // rows.bits
+    each = _digit_cycles(rows, target) if as_digits(rows, target) else _float_cycles(rows, target)
     tiles = -(-rows.rows // additions(target))
-    products = rows.rows * len(codes) * core.fma_cycles
-    each = max(tiles * unpacking * core.add_cycles, products + tiles * unpacking * core.add_beside_cycles)
-    cycles = numbers / len(codes) / target.lanes(f32) * (each + tiles * core.load_cycles)
+    cycles = numbers / codes / target.lanes(f32) * (each + tiles * core.load_cycles)
     size = numbers * rows.bits / 8 + numbers / rows.block * f32.bytes
     return max(cycles / core.hertz, read_seconds(size, fits(constants, target, own=False), target))
+
+
+def as_digits(rows: Rows, target: Target) -> bool:
+    """Whether packed weights are multiplied faster by the digits of rows that are made whole numbers, by an instruction
+    that adds up products of bytes, and these numbers are as good as floats."""
+    if rows.bits > 4 or not INSTRUCTIONS[_DOT].runs_on(target) or not are_floats(rows.bits, rows.block):
+        return False
+    return _digit_cycles(rows, target) < _float_cycles(rows, target)
+
+
+def _float_cycles(rows: Rows, target: Target) -> float:
+    """Cycles for a vector of words whose numbers become floats once for the rows of a tile, beside multiply-adds."""
+    core, codes = target.core, numbers_of(Var("word", dtypes.u32), const(0.0, f32), rows.bits, f32)
+    nodes = [e for e in dict.fromkeys(preorder(tuple(codes))) if not isinstance(e, Const | Var)]
+    unpacking = sum(not (isinstance(e, Call) and e.fn.name in FREE) for e in nodes)
+    unpacking *= -(-rows.rows // additions(target))
+    products = rows.rows * len(codes) * core.fma_cycles
+    return max(unpacking * core.add_cycles, products + unpacking * core.add_beside_cycles)
+
+
+def _digit_cycles(rows: Rows, target: Target) -> float:
+    """Cycles for a vector of words whose numbers become bytes, which each digit multiplies."""
+    core, places = target.core, 8 // rows.bits
+    others = rows.rows * (2 * places - 1 + DIGITS)
+    products = rows.rows * DIGITS * places * target.dot_cycles(_DOT)
+    return max(others * core.add_cycles, products + others * core.add_beside_cycles)
 
 
 def panel(target: Target) -> int:
