@@ -30,9 +30,9 @@ from tilewright.tune.search import chance_of
 from tilewright.tune.trial import feeds_of
 
 PAIRS, LOADED, LOTS, CHANCE, SLOWER = 15, 5, 4, 0.02, 1.005
-"""Runs of the program before and after in turns, loaded again after some, lot after lot until one of them wins more than
-chance gives equals; where that is the one before, or where none does and the median is so much longer, what was found
-is taken back."""
+"""Runs of the program before and after in turns, loaded again after some, lot after lot until one of them wins more
+than chance gives equals; where that is the one before, or where none does and the median is so much longer, what was
+found is taken back."""
 
 
 @dataclass(frozen=True, slots=True)
