@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -142,6 +142,10 @@ bench-search-tables: $(PEER)
 # Minutes. Networks tuned for a while against themselves: make bench-tuned ARGS='--only MLP --budget 2m --models build/networks'
 bench-tuned: $(PEER)
 	$(BIN)/python -m benchmarks.tuned_networks $(ARGS)
+
+# Minutes. One choice for all lengths of a dense layer against the best for each: make bench-tuned-sizes ARGS='--only 2304'
+bench-tuned-sizes: $(PEER)
+	$(BIN)/python -m benchmarks.tuned_sizes $(ARGS)
 
 # Minutes. Calls and compilations of another commit, or of another tree, and of this one:
 # make bench-before-after BEFORE=main ARGS='--only BERT --target x86-64-v3'

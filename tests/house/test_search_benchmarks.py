@@ -7,13 +7,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from benchmarks import search_tables, tuned_networks
+from benchmarks import search_tables, tuned_networks, tuned_sizes
 from benchmarks.contest import Options
 from benchmarks.network_models import NETWORKS
 from benchmarks.network_race import Run
 from benchmarks.search_kernels import search_tasks
 from benchmarks.search_rate import of_one_tile, report
 from benchmarks.search_tables import Table, play
+from benchmarks.tuned_sizes import Sized
 
 from tilewright.target import native
 from tilewright.tune.records import name_of
@@ -66,3 +67,17 @@ def test_searches_find_nearly_the_best_of_the_tables() -> None:
     shares = [row["share"] for row in made.data]
     assert len(shares) >= 12
     assert min(shares) > 0.9 and statistics.geometric_mean(shares) >= search_tables.BAR
+
+
+def test_one_choice_is_held_against_the_best_for_each_length() -> None:
+    layer = Sized("l", (5, 24), ((1.0, 1.0), (0.8, 1.2), (1.2, 0.9)), (1.0, 0.85))
+    assert layer.best == [0.8, 0.85]
+    assert layer.over_best(1) == pytest.approx([1.0, 1.2 / 0.85])
+    assert layer.over_best(2) == pytest.approx([1.0, 0.9 / 0.85]) and layer.over_best(5) == layer.over_best(2)
+    made = tuned_sizes.report([layer])
+    assert [row[1] for row in made.rows] == ["5", "24"] and made.note.startswith("one choice for all lengths")
+
+
+def test_layers_have_dynamic_rows_or_so_many() -> None:
+    dynamic, fixed = (tuned_sizes.task_for(96, 64, native(), rows) for rows in ("rows", 48))
+    assert list(dynamic.sizes) == ["rows"] and not fixed.sizes and dynamic.key != fixed.key

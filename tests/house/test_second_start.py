@@ -55,6 +55,22 @@ def test_a_second_start_loads_no_part_of_the_compiler(tmp_path: Path) -> None:
     assert run(program, tmp_path) == "True [] []\n1 graph\n"
 
 
+def test_a_second_run_from_a_shell_loads_no_part_that_compiles(tmp_path: Path) -> None:
+    tw.compile(save_affine(tmp_path))
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    np.save(tmp_path / "scale.npy", np.ones(3, np.float32))
+    program = (
+        "import sys\n"
+        "from tilewright.cli.entry import main\n"
+        "sys.argv = 'tilewright run affine.onnx --input x=@x.npy --input scale=@scale.npy --json'.split()\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "parts = ('compiler', 'lower', 'plan', 'schedule', 'analysis.rounding', 'frontends')\n"
+        "print([p for p in parts if 'tilewright.' + p in sys.modules], 'onnx' in sys.modules)\n"
+    )
+    assert run(program, tmp_path).endswith("[] False\n")
+
+
 def test_a_changed_file_is_compiled_again(tmp_path: Path) -> None:
     path = save_affine(tmp_path)
     tw.compile(path)

@@ -147,6 +147,24 @@ def test_sums_of_products_run_in_tiles(text: str) -> None:
     assert decision.template == "contraction"
 
 
+def test_panels_of_a_turned_operand_have_no_edge_where_they_need_none() -> None:
+    """Where a call packs columns that lie apart, panels over an edge would be copied element by element."""
+    text = """
+func scores(q: f32[128, 64], k: f32[128, 64], y: f32[128, 128]):
+  for i in 0..128, j in 0..128, e in 0..64:
+    block dot(vi = i, vj = j, reduce ve = e):
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += q[vi, ve]*k[vj, ve]
+"""
+    function = tw.parse(text)
+    assert isinstance(function, Function)
+    for target in ("x86-64-v3", "x86-64-v4"):
+        _, decision = schedule(function, Target.parse(target))
+        assert decision.taken is not None
+        tile = decision.taken.choice["tile"]
+        assert 128 % (tile["vectors"] * tile["lanes"]) == 0
+
+
 def test_zeros_that_set_an_image_apart_are_not_multiplied() -> None:
     trace, decision = schedule(program(STRETCHED, 29, 64), Target.parse("x86-64-v3"))
     assert decision.template == "contraction"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from tilewright.cli import options
-from tilewright.cli.agreement import Verdict
-from tilewright.cli.compare import compare as compare_outputs
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.fit import say
 from tilewright.cli.guard import note
@@ -34,6 +32,9 @@ from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.file import is_compiled
 from tilewright.store import Json
+
+if TYPE_CHECKING:
+    from tilewright.cli.agreement import Verdict
 
 Array = np.ndarray[Any, Any]
 
@@ -136,7 +137,9 @@ def _save(place: Path, outputs: dict[str, Array], agrees: bool) -> None:
 def _compare(model: str, executable: Executable, feeds: Feeds, outputs: dict[str, Array]) -> list[Verdict]:
     """How the outputs compare with the exact ones."""
     with progress("evaluating the graph"):
-        return compare_outputs(model, executable, feeds.arrays, outputs)
+        from tilewright.cli.compare import compare  # brings the compiler along, which runs from the store do without
+
+        return compare(model, executable, feeds.arrays, outputs)
 
 
 def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], verdicts: list[Verdict]) -> str:

@@ -39,15 +39,15 @@ LONGER = 3
 FLUSHED_RATE = 1e10
 """Bytes a second that are pushed through the caches, about."""
 
-PAIRS, LOTS, CHANCE, GAIN = 15, 4, 0.004, 0.02
-"""Pairs of calls of a lot, and how many lots there are at most; the chance between equals of what is believed; the
-least gain in the median."""
+PAIRS, PARTS, LOTS, CHANCE, GAIN = 5, 3, 4, 0.004, 0.02
+"""Pairs of calls of programs as they were loaded, how often they are loaded for a lot, and how many lots there are at
+most; the chance between equals of what is believed; the least gain in the median."""
 
 FINALISTS = 3
 """The best choices that are measured against the default at last: where times are noisy, the first of them is lucky."""
 
-DEFAULT, OTHER = 0, 1
-"""The number of the default among the programs that are loaded, and the first one of others."""
+DEFAULT, AGAIN, OTHER = 0, 1, 2
+"""The number of the default among the programs that are loaded, that of a second one of it, and the first of others."""
 
 
 @dataclass(slots=True)
@@ -190,17 +190,16 @@ class Search:
 
     def _confirmed(self, choice: Choice, plain: Record) -> Record | None:
         """The record of a choice, made and loaded again, where it beats the default."""
-        (program,) = self.makers.make(self.task, [choice.asked])
+        default, program = self.makers.make(self.task, [None, choice.asked])
         try:
-            if isinstance(program, str):
-                raise Failed(program)
-            self._trials.load(OTHER, program)
-            first, other = self._pairs()
+            if isinstance(program, str) or isinstance(default, str):
+                raise Failed(str(program))
+            first, other = self._pairs(default, program)
         except Failed as error:
             debug("%s: the best choice is dropped: %s", self.task.function.name, error)
             return None
         finally:
-            self._trials.forget([OTHER])
+            self._trials.forget([AGAIN, OTHER])
         wins = sum(b < a for a, b in zip(first, other, strict=True))
         ratio = statistics.median(b / a for a, b in zip(first, other, strict=True))
         if chance_of(wins, len(first)) > CHANCE or ratio > 1 - GAIN:
@@ -209,13 +208,20 @@ class Search:
         found = replace(plain, template=choice.template, choice=choice.record, default_seconds=seconds)
         return replace(found, seconds=seconds * ratio, wins=wins, pairs=len(first))
 
-    def _pairs(self) -> tuple[list[float], list[float]]:
+    def _pairs(self, default: bytes, program: bytes) -> tuple[list[float], list[float]]:
         """The seconds of pairs of calls of the default and another choice: lot after lot, until it is clear which one
-        is faster."""
+        is faster. Both are loaded again and again, either of them first: where in memory a program and its weights lie
+        may make more of a difference than the choice does."""
         first, other = list[float](), list[float]()
+        both = [(AGAIN, default), (OTHER, program)]
         for _ in range(LOTS):
-            a, b = self._trials.time([DEFAULT, OTHER], PAIRS, int(self._rng.integers(1 << 31)))
-            first, other = first + a, other + b
+            for _ in range(PARTS):
+                both.reverse()
+                self._trials.forget([AGAIN, OTHER])
+                for number, each in both:
+                    self._trials.load(number, each)
+                a, b = self._trials.time([AGAIN, OTHER], PAIRS, int(self._rng.integers(1 << 31)))
+                first, other = first + a, other + b
             wins = sum(y < x for x, y in zip(first, other, strict=True))
             if 2 * wins <= len(first) or chance_of(wins, len(first)) <= CHANCE:
                 break

@@ -27,7 +27,7 @@ BATCH = 8
 ALIKE = 3
 """Choices of a batch that share a tile of registers, at most."""
 
-GAIN, IDLE = 0.01, 3
+GAIN, IDLE = 0.01, 6
 """A batch without a gain is one that does not lower the best time by so much; after so many the search is over."""
 
 

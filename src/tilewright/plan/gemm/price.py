@@ -138,6 +138,9 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     waits = wait_cycles(source, target) * (2 if choice.dot is None else 1)
     waiting = pieces * waits * min(vector.apart / target.page, 1.0)
     moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
+    if vector.step != 1 and size.columns % tile.columns:
+        # Panels over an edge are not copied line by line: each line is brought again for each of its elements.
+        moved += whole / vector.bytes * target.caches[0].line * byte_cycles(2, target)
     return moved + move_cycles(whole, source, fits(_panel_bytes(choice, size, sums.steps), target), target) + waiting
 
 
