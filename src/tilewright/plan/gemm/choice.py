@@ -20,6 +20,9 @@ from tilewright.target.transfer import byte_cycles, fits, memory, room_in
 
 MOST_TERMS = 4
 """The most terms that are written out: more take longer to compile, and no less to run."""
+SPREAD = 4
+"""Tiles that fetch the next panel at the full rate of memory wait for it; at so small a part of the rate they do not. No
+property of a machine: queues in front of memory are long where requests come as fast as they are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +260,10 @@ def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> 
 
 
 def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
-    """Of how many tiles of rows the arithmetic takes as long as memory takes to deliver a panel."""
+    """Of how many tiles of rows the arithmetic takes `SPREAD` times as long as memory takes to deliver a panel."""
     term = contraction.term_cycles(size.tile_sums(tile.rows, size.terms, target), tile, target)
-    return math.ceil(tile.columns * size.vector.bytes * byte_cycles(memory(target), target) / term)
+    panel = tile.columns * size.vector.bytes * byte_cycles(memory(target), target)
+    return math.ceil(SPREAD * panel / term)
 
 
 @lru_cache(maxsize=1 << 10)
