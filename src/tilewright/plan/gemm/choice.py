@@ -21,8 +21,8 @@ from tilewright.target.transfer import byte_cycles, fits, memory, room_in
 MOST_TERMS = 4
 """The most terms that are written out: more take longer to compile, and no less to run."""
 SPREAD = 4
-"""Tiles that fetch the next panel at the full rate of memory wait for it; at so small a part of the rate they do not. No
-property of a machine: queues in front of memory are long where requests come as fast as they are served."""
+"""Tiles that fetch the next panel at the full rate of memory wait for it; at so small a part of the rate they do not.
+No property of a machine: queues in front of memory are long where requests come as fast as they are served."""
 
 
 @dataclass(frozen=True, slots=True)
