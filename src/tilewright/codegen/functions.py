@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 from tilewright.codegen import tables
 from tilewright.codegen.emitter import Emitter
+from tilewright.codegen.instructions import issue
 from tilewright.codegen.types import element_type, literal, value_type, vector_of
 from tilewright.expr import dtypes
 from tilewright.expr.intrinsics import FAR, FREE
 from tilewright.expr.nodes import Call, const
 from tilewright.report.errors import InternalError
-
-DOT_LANES = 16
-"""The lanes of the instruction for `dot_bytes`."""
+from tilewright.target.instructions import BYTE_DOT
 
 RARELY = "!3"
 """The metadata of a branch that is hardly ever taken: see module.py."""
@@ -132,16 +131,14 @@ def _isinf(out: Emitter, node: Call, arguments: list[str]) -> str:
 
 
 def _dot_bytes(out: Emitter, node: Call, arguments: list[str]) -> str:
-    """One instruction on a whole vector of 512 bits, which only targets are asked for that have it; elsewhere the sum
-    of four products."""
+    """One instruction on vectors of its lanes, which only targets are asked for that have it; elsewhere the sum of four
+    products."""
     lanes, (total, a, b) = node.lanes, arguments
     t = value_type(node.dtype, lanes)
-    if lanes == DOT_LANES:
+    if lanes == BYTE_DOT.accumulator.lanes:
         quads = vector_of("i8", 4 * lanes)
-        name = "@llvm.x86.avx512.vpdpbusd.512"
-        out.declarations.add(f"declare {t} {name}({t}, {quads}, {quads})")
-        first, second = (out.fresh(f"bitcast {t} {v} to {quads}") for v in (a, b))
-        return out.fresh(f"call {t} {name}({t} {total}, {quads} {first}, {quads} {second})")
+        given = [out.fresh(f"bitcast {t} {v} to {quads}") for v in (a, b)]
+        return issue(out, BYTE_DOT, dict(zip([r.name for r in BYTE_DOT.registers], [*given, total], strict=True)))
 
     def number(value: int) -> str:
         return out.splat_literal(str(value), element_type(node.dtype), lanes)

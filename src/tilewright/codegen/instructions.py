@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from tilewright.codegen.emitter import Emitter
 from tilewright.codegen.types import element_type, vector_of
 from tilewright.loops.nodes import Instruct
-from tilewright.target.instructions import Register
+from tilewright.target.instructions import Instruction, Register
 
 _CALL = re.compile(r"call (?P<result><[^>]*>|\w+) (?P<symbol>@[\w.]+)\((?P<arguments>.*)\)")
 _PLACE = re.compile(r" \{\w+\}")
@@ -18,8 +19,13 @@ def instruct(out: Emitter, node: Instruct) -> str:
     names: dict[str, str] = {}
     for register, arg in zip(node.instruction.registers, node.args, strict=True):
         names[register.name] = _filled(out, register, out.value(arg), arg.lanes)
+    return issue(out, node.instruction, names)
+
+
+def issue(out: Emitter, instruction: Instruction, names: Mapping[str, str]) -> str:
+    """The accumulator after an instruction on full registers, by their names."""
     results: list[str] = []
-    for line in node.instruction.llvm:
+    for line in instruction.llvm:
         call = _CALL.match(line)
         if call is not None:
             types = _PLACE.sub("", call["arguments"])

@@ -141,9 +141,7 @@ class PackedProduct(Op):
         check_same_dtype(context, (x, scale))
         panels, blocks, count, columns = q.shape
         context.require_equal(x.shape[1], blocks * count * (WORD // attrs.bits), "the numbers of a row and of a column")
-        for part in (scale, *zero):
-            for d, size in enumerate((panels, blocks, columns)):
-                context.require_equal(part.shape[d], size, f"the sizes of dimension {d} of {part} and of the blocks")
+        _check_blocks(context, q, (scale, *zero))
         for part in zero:
             if part.dtype is not dtypes.u8:
                 raise context.error(f"zero points are u8, not {part}")
@@ -225,9 +223,7 @@ class DigitProduct(Op):
         for part in (step, total):
             context.require_equal(part.shape[0], digits.shape[0], parts)
             context.require_equal(part.shape[1], blocks, parts)
-        for part in (scale, *zero):
-            for d, size in enumerate((panels, blocks, columns)):
-                context.require_equal(part.shape[d], size, f"the sizes of dimension {d} of {part} and of the blocks")
+        _check_blocks(context, q, (scale, *zero))
         return (TensorType(step.dtype, (digits.shape[0], panels, columns)),)
 
     def meaning(self, inputs: Arrays, attrs: PackedAttributes) -> Arrays:
@@ -264,6 +260,14 @@ class DigitProduct(Op):
 
         build.accumulate("sums", sums, [count], init=0, update=add_terms)
         build.accumulate("digit_product", y, [blocks], init=0, update=add_block)
+
+
+def _check_blocks(context: TypeContext, q: TensorType, parts: Sequence[TensorType]) -> None:
+    """Scales and zero points have an element for each column of each block of words."""
+    panels, blocks, _, columns = q.shape
+    for part in parts:
+        for d, size in enumerate((panels, blocks, columns)):
+            context.require_equal(part.shape[d], size, f"the sizes of dimension {d} of {part} and of the blocks")
 
 
 DIGITS = 3

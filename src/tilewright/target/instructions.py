@@ -199,6 +199,9 @@ def _rows() -> Iterator[Instruction]:
 INSTRUCTIONS: Final[dict[str, Instruction]] = {row.name: row for row in _rows()}
 """The instructions that programs may name."""
 
+BYTE_DOT: Final = INSTRUCTIONS["x86.avx512vnni.dot_u8i8"]
+"""What `dot_bytes` is on vectors of as many lanes, where a machine has it."""
+
 _OWN: Final = frozenset(INSTRUCTIONS)
 
 

@@ -21,10 +21,8 @@ from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.points import additions
 from tilewright.target import Target
-from tilewright.target.instructions import INSTRUCTIONS
+from tilewright.target.instructions import BYTE_DOT
 from tilewright.target.transfer import fits, read_seconds
-
-_DOT = "x86.avx512vnni.dot_u8i8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def packed_seconds(rows: Rows, constants: float, target: Target) -> float:
 def as_digits(rows: Rows, target: Target) -> bool:
     """Whether packed weights are multiplied faster by the digits of rows that are made whole numbers, by an instruction
     that adds up products of bytes, and these numbers are as good as floats."""
-    if rows.bits > 4 or not INSTRUCTIONS[_DOT].runs_on(target) or not are_floats(rows.bits, rows.block):
+    if rows.bits > 4 or not BYTE_DOT.runs_on(target) or not are_floats(rows.bits, rows.block):
         return False
     return _digit_cycles(rows, target) < _float_cycles(rows, target)
 
@@ -82,7 +80,7 @@ def _digit_cycles(rows: Rows, target: Target) -> float:
     """Cycles for a vector of words whose numbers become bytes, which each digit multiplies."""
     core, places = target.core, 8 // rows.bits
     others = rows.rows * (2 * places - 1 + DIGITS)
-    products = rows.rows * DIGITS * places * target.dot_cycles(_DOT)
+    products = rows.rows * DIGITS * places * target.dot_cycles(BYTE_DOT.name)
     return max(others * core.add_cycles, products + others * core.add_beside_cycles)
 
 
