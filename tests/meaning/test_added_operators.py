@@ -191,7 +191,8 @@ def test_other_processes_compile_kernels_with_them(monkeypatch: pytest.MonkeyPat
     assert produce(module, native()).code == lower(module, native()).code
 
 
-def test_what_the_store_keeps_depends_on_what_they_do(tmp_path: Path) -> None:
+def test_what_the_store_keeps_depends_on_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
     path = tmp_path / "model.onnx"
     onnx.save(model([node("Snake", ["x"], ["a"]), node("ScaledSum", ["a"], ["y"], factor=2.0)], x=[8, 8], y=[8]), path)
     assert not tw.compile(path, threads=1).cached
