@@ -129,7 +129,7 @@ def _by_phases(b: Emit, x: Tensor, w: Tensor, dimensions: Sequence[_Dimension], 
     (y,) = parts.values()
     channels = group * w.shape[1]
     whole = b.reshape(y, (x.shape[0], channels, *(d.places * d.stride for d in dimensions)))
-    starts = [0, 0, *(d.before for d in dimensions)]
+    starts: list[Size] = [0, 0, *(d.before for d in dimensions)]
     return b.slice(whole, starts, [x.shape[0], channels, *(d.wanted for d in dimensions)], clamped=True)
 
 
