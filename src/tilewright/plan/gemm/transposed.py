@@ -28,10 +28,11 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.facts.zeros import left_out
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import level_of_sets, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
-from tilewright.plan.gemm.shape import Product, Size, recognise
+from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.template import Template
@@ -60,6 +61,11 @@ class TransposedChoice:
     masked: int = 0
     dot: Dot | None = None
     held: int = 0
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether terms that are zero for all of a tile are left out."""
+        return self.dot is None and not self.held
 
 
 class TransposedContractions(Template[Product, TransposedChoice]):
@@ -96,7 +102,11 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             vector=size.element,
             element=size.vector,
         )
-        return Product(turned, numbers)
+        return (
+            with_edges(facts, Product(turned, replace(numbers, edges=())))
+            if not size.any_columns
+            else Product(turned, numbers)
+        )
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
         """Every register tile whose panel stays in the second cache, where columns fill a vector."""
@@ -157,6 +167,8 @@ class TransposedContractions(Template[Product, TransposedChoice]):
                 _interleave(s, found, block, choice.dot.depth, tile.lanes)
             if choice.prefetch:
                 s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
+        if choice.leaves_out:
+            tiling.leave_out_zeros(s, dot, shape.size.edges)
         s.parallel(outer[0])
         for loop in outer[1:] if choice.held else ():
             s.parallel(loop)
@@ -223,7 +235,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     stored = tile.lanes
     while choice.held and stored > choice.held * tile.rows:
         stored //= 2
-    found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, stored, target)
+    found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.leaves_out else 1.0)
+    found += transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
     elif size.element.plain and not choice.held:

@@ -16,7 +16,9 @@ from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
+from tilewright.loops.nodes import LoopKind
 from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.facts.zeros import Edges
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
@@ -153,6 +155,22 @@ def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
     for loop in (*rows, jv):
         s.unroll(loop)
     return jv
+
+
+def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
+    """Terms of a sum, and of its copies in loops behind a cut, that are zero for all of a tile are not computed."""
+    for block in [b for b in blocks(s.func.body) if edges and b.init is not None and b.name.startswith(dot)]:
+        loops = [v for e in edges for v in s.get_loops(block.name) if v is block.axes[e.axis].binding]
+        loops = [v for v in loops if find_loop(s.func, v).kind is LoopKind.SERIAL]
+        for loop in loops:
+            s.attempt(s.trim_sum, block.name, loop)
+        if any(is_bounded(s, block.name, v) for v in loops):
+            s.decompose_reduction(block.name, loops[0])
+        for loop in loops:
+            for _ in ("those before the first", "those after the last"):
+                s.attempt(s.partition, loop, dead=True)
+            if is_bounded(s, block.name, loop):
+                s.pad_sum(block.name, loop)
 
 
 def sums_apart(s: Schedule, block: str) -> tuple[str, str]:

@@ -72,8 +72,8 @@ def pad(function: Function, block: Block, loop: For | None = None) -> Step:
 @primitive("cannot add up beyond the end in block {block}")
 def pad_sum(function: Function, block: Block, loop: For) -> Step:
     """The block adds terms beyond the end, too: conditions of its `where` on the loop are dropped. Legal if these terms
-    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
-    factors must be zero, since zero times infinity is NaN.
+    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there, and the other one
+    is zero, too, or finite, since zero times infinity is NaN. While the block has its init, conditions on elements stay.
 
     p[k, l] was filled with select(k*2 + l < 77, …, 0):
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
@@ -203,6 +203,9 @@ class PlaceBeyond:
     def run_beyond(self, dropped: list[Expr], evidence: list[str]) -> Step:
         """The step that drops these conditions; refused if a load beyond may be outside its buffer."""
         kept = [c for c in conjuncts(self.block.where) if c not in dropped]
+        if all(map(self._stays_inside, loads(self.block))):
+            made = self.block.replace(where=conjunction(kept))
+            return rewritten(self.function, self.block, made, None, *evidence, "all it loads is there everywhere")
         beyond = self._beyond_at_once(dropped, kept)
         block = self.block.replace(where=conjunction(kept))
         ends = self._ends(dropped)
@@ -217,6 +220,14 @@ class PlaceBeyond:
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
         made = map_loads(block, lambda load: inside.get(load, load))
         return rewritten(self.function, self.block, made, None, *evidence)
+
+    def _stays_inside(self, load: Load) -> bool:
+        """Whether a load is of an element of its buffer wherever the loops around it run."""
+        for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+            at = resolved(self.block, index)
+            if not (self.known.at_least(at, const(0)) and self.known.at_least(extent, at + 1)):
+                return False
+        return True
 
     def loops_beyond(self, need: Polynomial) -> set[Var] | None:
         """The fewest loops, innermost first, some of whose iterations are beyond: at their first one, need >= 0 is
@@ -386,15 +397,19 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
     need = bound(over_loops)
-    if need is None or mentions(over_loops, spatial_loops(block)):
-        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", part=cond)
+    if need is None or (block.init is not None and mentions(over_loops, spatial_loops(block))):
+        fix = "do it after decompose_reduction"
+        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", fix, part=cond)
     zero = []
-    for buffer, conditions in filter(None, (zeros_of(function, f) for f in (product.a, product.b))):
+    for factor, other in ((product.a, product.b), (product.b, product.a)):
+        buffer, conditions = zeros_of(function, factor) or (None, [])
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
         facts = [joined(polynomial(place.known.simplified(expression(b)))) for b in inside]
-        if buffer not in function.params and place.known.follows(joined(need), facts):
+        if buffer is not None and buffer not in function.params and place.known.follows(joined(need), facts):
             zero.append(buffer.name)
-    if len(zero) == 2 or (zero and not is_float):
+            if is_finite(function, other):
+                return f"{buffer.name}, and {other} finite"
+    if len(zero) == 2:
         return " and ".join(zero)
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
