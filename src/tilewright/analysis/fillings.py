@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 
 from tilewright.analysis.domains import Domain, domain_of
+from tilewright.analysis.known import Known
 from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjuncts
-from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Cast, Const, Expr, Select
+from tilewright.expr.linear import expression, polynomial
+from tilewright.expr.nodes import Cast, Const, Expr, Mod, Select, Var, const
 from tilewright.loops.edit import (
     allocations,
     blocks,
@@ -85,6 +86,21 @@ def stretched(function: Function, reader: Block, buffer: Buffer, dimension: int,
             return None
         found.add(index.get((), 0) % step)
     return found.pop() if filled and len(found) == 1 else None
+
+
+def nonzero_at(function: Function, block: Block, factor: Expr, axis: Var, size: int, known: Known) -> Expr | None:
+    """The value of an axis, of `size` values, for which a factor of a block may be another number than zero; None where
+    there is not just one."""
+    if not isinstance(factor, Load):
+        return None
+    for dimension, index in enumerate(factor.indices):
+        rest = {m: c % size for m, c in polynomial(index).items() if c % size}
+        at = stretched(function, block, factor.buffer, dimension, size)
+        if at is not None and rest.pop((axis,), 0) == 1 and not any(axis in m for m in rest):
+            sign = 1 if size == 2 else -1  # of two, a number and its opposite are the same one
+            value = expression({**{m: sign * c for m, c in rest.items()}, (): at + sign * rest.get((), 0)})
+            return known.simplified(Mod(value, const(size)))
+    return None
 
 
 def apart(function: Function, buffer: Buffer, dimension: int) -> int:

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
 
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import loaded_buffers, loads_of, statements, stored_buffers
+from tilewright.loops.edit import blocks, loaded_buffers, loads_of, statements, stored_buffers
 from tilewright.loops.nodes import (
     Alloc,
+    Block,
     Buffer,
     CallFunction,
     For,
+    Function,
     Let,
     Load,
     Prefetch,
@@ -100,6 +102,16 @@ def defined_in(nest: Stmt) -> frozenset[Buffer | Var]:
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
     return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
+
+
+def allocation_of(function: Function, buffer: Buffer) -> Alloc | None:
+    """Where a buffer is allocated; None of one that the function is given."""
+    return next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer), None)
+
+
+def writers_of(function: Function, buffer: Buffer) -> list[Block]:
+    """The blocks that store to a buffer."""
+    return [b for b in blocks(function.body) if buffer in stored_buffers(b)]
 
 
 def readers_of(root: Stmt, buffer: Buffer) -> list[Stmt]:

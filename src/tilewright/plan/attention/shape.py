@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import Sizes, known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
@@ -26,7 +27,7 @@ from tilewright.plan.facts.windows import last_block
 from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.tile.packing import only_store
-from tilewright.schedule.find import find_block, writers_of
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.transfer import fits

@@ -17,7 +17,7 @@ from math import prod
 
 from tilewright.analysis.sizes import known
 from tilewright.core.walk import preorder
-from tilewright.expr.linear import affine_in, polynomial
+from tilewright.expr.linear import affine_in, digits_of, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
@@ -164,22 +164,6 @@ def _rows_among(extents: Mapping[Axis, Expr]) -> Axis | None:
     fit, longest = max(lengths.values(), default=(False, 0))
     alike = [a for a, (able, length) in lengths.items() if able == fit and 2 * length > longest]
     return alike[-1] if alike else None
-
-
-def digits_of(index: Expr, extents: Mapping[Var, int]) -> dict[Var, int] | None:
-    """The axes that are the digits of an index, the highest first, each with its weight: `v`, or `v*8 + u` where u has
-    8 values; or, backwards, of what is left to the last one. None where they are not, as in a window."""
-    p = dict(polynomial(index))
-    number, found, weight = p.pop((), 0), dict[Var, int](), 1
-    for factor, m in sorted(((abs(c), m) for m, c in p.items()), key=lambda term: term[0]):
-        if len(m) != 1 or not isinstance(m[0], Var) or factor != weight or m[0] not in extents:
-            return None
-        found[m[0]] = weight
-        weight *= extents[m[0]]
-    backwards = {c < 0 for c in p.values()}
-    if len(backwards) > 1 or (p and number != (weight - 1 if True in backwards else 0)):
-        return None
-    return dict(reversed(found.items()))
 
 
 def maps_points(block: Block, buffer: Buffer) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.analysis.iterations import accumulation
+from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import USUAL, known
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Max, Min, Var
@@ -22,7 +23,6 @@ from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Contraction, factors_of, maps_points
-from tilewright.schedule.find import writers_of
 from tilewright.types.scopes import Scope
 
 Extents = Mapping[Var, Expr]

@@ -102,8 +102,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif filled is not None:
-        s.compute_at(filled, nest.panels)
-        packing.keep_near(s, filled)
+        tiling.compute_near(s, filled, nest.panels)
         if not choice.first_packs:
             s.vectorize(s.get_loops(filled)[-1])
     vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in results}
@@ -150,8 +149,7 @@ def _copy_for_instruction(
         if nest.together is not None:
             packing.copy_vectors(s, panel, depth, lanes)
         return None
-    s.compute_at(panel, nest.panels)
-    packing.keep_near(s, panel)
+    tiling.compute_near(s, panel, nest.panels)
     vectors[panel] = packing.copy_vectors(s, panel, depth, lanes)
     return panel
 
@@ -174,10 +172,9 @@ def _prefetch_constants(
     """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
     computed, a few lines with each few terms; of a dynamic number of tiles, by the first ones."""
     ahead_of_tiles = rows is not None and choice.dot is None
-    loops = s.get_loops(found.block.name)
+    inner = tiling.inside_of(s, found.block.name, nest.tiles)[0]
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
-        inner = loops[loops.index(nest.tiles) + 1]
         first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
         s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
@@ -189,8 +186,7 @@ def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], t
         return
     asked: dict[str, Var] = {}
     for block in results:
-        loops = s.get_loops(block)
-        row = loops[loops.index(tiles) + 1]
+        row = tiling.inside_of(s, block, tiles)[0]
         for access in accesses(find_loop(s.func, row).body):
             used = frozenset[Var]().union(*map(variables_of, access.indices))
             one_row = {row, tiles} <= used and used & {loop.var for loop in access.loops}
@@ -249,7 +245,7 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
         s.reverse_compute_at(block, around)
         s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
     if apart is not None:
-        packing.keep_near(s, sums)
+        tiling.keep_near(s, sums)
     tails: list[str] = []
     if not choice.pack_vector:
         tails = tiling.panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)

@@ -15,10 +15,11 @@ from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads, loops_around
+from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
+from tilewright.loops.sizes import fits_stack
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import RegisterTile
-from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.find import find_block, find_buffer, find_loop
 from tilewright.schedule.schedule import Schedule
 
 MANY = 8
@@ -38,6 +39,12 @@ def loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
 def loop_of(s: Schedule, block: str, axis: int) -> Var:
     """The innermost loop that a spatial axis, of several values, is bound to."""
     return loops_of(s, block, axis)[0]
+
+
+def inside_of(s: Schedule, block: str, loop: Var) -> list[Var]:
+    """The loops around a block that are inside a loop, outermost first."""
+    loops: tuple[Var, ...] = s.get_loops(block)
+    return list(loops[loops.index(loop) + 1 :])
 
 
 def extent(s: Schedule, loop: Var) -> int:
@@ -145,8 +152,7 @@ def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some:
 
 def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
     """The loops of an epilogue over the tile, written out: vectors along the columns. Returns the loop over them."""
-    loops = s.get_loops(block)
-    *rows, j = loops[loops.index(io) + 1 :]
+    *rows, j = inside_of(s, block, io)
     jv: Var
     jv, jl = s.split(j, tile.lanes)
     s.vectorize(jl)
@@ -165,8 +171,29 @@ def hold_sums(s: Schedule, sums: str, readers: Sequence[str], loop: Var, scope: 
     """What an iteration of a loop sums up is read in it, and held for no longer."""
     for block in readers:
         s.reverse_compute_at(block, loop)
-    s.compact(sums)
-    s.set_scope(sums, scope)
+    keep_near(s, sums, scope)
+
+
+def compute_near(s: Schedule, block: str, loop: Var, scope: str = "") -> list[Var]:
+    """Computes what a block makes in a loop, where it is kept near. Returns the block's loops inside that."""
+    s.compute_at(block, loop)
+    keep_near(s, made_by(s, block), scope)
+    return inside_of(s, block, loop)
+
+
+def keep_near(s: Schedule, name: str, scope: str = "") -> str:
+    """A buffer that an iteration fills and reads takes no more room than it needs, in memory of this scope or, where
+    none is given, on the stack if that is small. Returns its name."""
+    s.compact(name)
+    if scope or fits_stack(find_buffer(s.func, name)):
+        s.set_scope(name, scope or "stack")
+    return name
+
+
+def made_by(s: Schedule, block: str) -> str:
+    """The buffer that a block stores to."""
+    (made,) = stored_buffers(find_block(s.func, block))
+    return made.name
 
 
 def panel_over_the_edge(

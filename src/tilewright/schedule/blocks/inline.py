@@ -11,7 +11,7 @@ from tilewright.analysis.domains import Domain, inverse, nest_of, values_of
 from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING
-from tilewright.analysis.memory import Memory, own_loads, readers_of
+from tilewright.analysis.memory import Memory, own_loads, readers_of, writers_of
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
@@ -19,16 +19,16 @@ from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements, stored_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
-from tilewright.loops.sizes import bytes_of
+from tilewright.loops.sizes import bytes_of, fits_stack
+from tilewright.loops.text import word_of
 from tilewright.report.errors import UserError
 from tilewright.report.quantities import counted
 from tilewright.schedule import facts
 from tilewright.schedule.blocks.compute_at import compute_at, computed_after
 from tilewright.schedule.buffers.copies import compact
 from tilewright.schedule.buffers.layout import set_scope
-from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, writers_of
+from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive
 from tilewright.schedule.step import Obstacle, Step
-from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 @primitive("cannot inline {block}")
@@ -99,7 +99,7 @@ def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc,
     for around in path_to(holder, nest)[1:-1]:
         within = set(statements(around))
         for late in (s for s in readers if s not in within):
-            raise Obstacle(late, f"{block.name} is inside {facts.word_of(around)}, this is not")
+            raise Obstacle(late, f"{block.name} is inside {word_of(around)}, this is not")
     after = list(statements(holder))
     facts.require_unchanged(function, block, Memory(function.body).loaded(block), after[after.index(block) + 1 :])
 
@@ -214,7 +214,6 @@ def _pulled(function: Function, producer: str, buffer: str, loop: Var) -> Functi
     """The function with the buffer computed in the loop, and as small as it can be."""
     made = compact(compute_at(function, producer, loop).function, buffer).function
     small = find_buffer(made, buffer)
-    size = bytes_of(small)
-    if size is None or size > MOST_BYTES[Scope.STACK]:
+    if not fits_stack(small):
         return made
-    return set_scope(made, buffer, "register" if size == small.dtype.bytes else "stack").function
+    return set_scope(made, buffer, "register" if bytes_of(small) == small.dtype.bytes else "stack").function
