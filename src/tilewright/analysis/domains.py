@@ -207,6 +207,13 @@ def known_in(loops: tuple[For, ...]) -> Known:
     return Known(ranges_in(loops))
 
 
+def fills_all(domain: Domain) -> bool:
+    """Whether the block stores every element of its buffer."""
+    store = domain.store
+    parts = [(values_of(i, domain), Range(const(0), e)) for i, e in zip(store.indices, store.buffer.shape, strict=True)]
+    return not domain.conditions and all(part is not None and NOTHING.within(whole, part) for part, whole in parts)
+
+
 def inverse(indices: Sequence[Expr], box: Ranges) -> Callable[[Sequence[Expr]], dict[Expr, Expr]]:
     """The function from the values of `indices` over a block's axes to those of the axes, as far as they tell: an index
     tells one axis, and one that has a single value needs none."""

@@ -18,6 +18,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    If,
     Let,
     Load,
     Prefetch,
@@ -124,3 +125,16 @@ def readers_of(root: Stmt, buffer: Buffer) -> list[Stmt]:
 def prefetches_of(root: Stmt, buffer: Buffer) -> list[Prefetch]:
     """The statements in `root` that prefetch a buffer, by its place in memory."""
     return [s for s in statements(root) if isinstance(s, Prefetch) and s.place.buffer is buffer]
+
+
+def acts_in_blocks(stmt: Stmt) -> bool:
+    """Whether nothing outside the bodies of blocks reads or writes memory, the conditions of blocks neither: all parts
+    of a condition are evaluated."""
+    match stmt:
+        case Block():
+            return not any(map(loads_of, stmt.own()))
+        case Alloc() | Prefetch():
+            return True
+        case Seq() | For() | If() | Let():
+            return all(acts_in_blocks(c) if isinstance(c, Stmt) else not loads_of(c) for c in stmt.children())
+    return False

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.memory import writers_of
+from tilewright.analysis.products import last_block
 from tilewright.analysis.sizes import Sizes, known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
@@ -23,7 +24,6 @@ from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
 from tilewright.loops.nodes import Block, Load, Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.facts.windows import last_block
 from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.tile.packing import only_store

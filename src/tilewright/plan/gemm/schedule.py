@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Var
-from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, choices
@@ -188,8 +187,7 @@ def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], t
     for block in results:
         row = tiling.inside_of(s, block, tiles)[0]
         for access in accesses(find_loop(s.func, row).body):
-            used = frozenset[Var]().union(*map(variables_of, access.indices))
-            one_row = {row, tiles} <= used and used & {loop.var for loop in access.loops}
+            one_row = {row, tiles} <= access.variables and access.variables & {loop.var for loop in access.loops}
             if one_row and access.buffer.scope is not Scope.REGISTER:
                 asked.setdefault(access.buffer.name, row)
     for name, row in asked.items():
@@ -297,17 +295,13 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         inner = [row, stream, vectors, lane]
     terms, together = split_terms(s, found, loops, choice.dot)
     if choice.block_terms is not None:
-        cut, terms[0] = s.split(terms[0], max(choice.block_terms // _each_turn(found), 1), tail="clip")
+        each = math.prod(known(found.extents[n]) for n in found.reduce[1:])  # terms of an iteration of the first loop
+        cut, terms[0] = s.split(terms[0], max(choice.block_terms // each, 1), tail="clip")
     own = [loops[n] for n in found.own_batches]
     first, order = _order(found, choice, outer, own, (near, blocks, cut, panels, tiles))
     tiling.order_tile(s, [*order, *terms], inner, together)
     tiling.write_out_terms(s, terms, choice.tile, choice.terms)
     return Nest(first, near, blocks, cut, panels, order[-1], row, vectors, lane, together)
-
-
-def _each_turn(found: Contraction) -> int:
-    """How many terms an iteration of the first loop over terms has."""
-    return math.prod(known(found.extents[n]) for n in found.reduce[1:])
 
 
 def _passes_by(found: Contraction, choice: Choice) -> bool:

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.analysis.known import bound, resolved
-from tilewright.analysis.sizes import LARGE, known
+from tilewright.analysis.known import resolved
+from tilewright.analysis.sizes import known
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
-from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
@@ -50,23 +49,6 @@ def inside_of(s: Schedule, block: str, loop: Var) -> list[Var]:
 def extent(s: Schedule, loop: Var) -> int:
     """The iterations of a loop, as a number."""
     return known(find_loop(s.func, loop).extent)
-
-
-def inside(where: Expr | None, axis: Var, step: int = 1) -> tuple[int, int]:
-    """The first value of an axis from which on a condition holds, and the first beyond for which it may not. The axis
-    counts by `step`, and what is between is counted by another one."""
-    first, end = 0, LARGE
-    for cond in conjuncts(where):
-        p = bound(cond)
-        found = affine_in(p, axis) if p is not None else None
-        if found is None or set(found[0]) != {()}:
-            continue
-        number = found[1].get((), 0)
-        if found[0][()] == step:
-            first = max(first, -(number // step))
-        elif found[0][()] == -step:
-            end = min(end, (number + 1) // step)
-    return first, end
 
 
 def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.analysis.memory import writers_of
+from tilewright.analysis.products import Operand
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.linear import digits_of
 from tilewright.expr.nodes import Expr, Select, Var
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Store
-from tilewright.plan.facts.contraction import Contraction, Operand, contraction_of
+from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile.loops import copied_by, order_tile
 from tilewright.schedule.find import find_block, find_buffer

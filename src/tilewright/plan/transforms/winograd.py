@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.analysis.known import limits
 from tilewright.analysis.sizes import known
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Select
@@ -34,7 +35,7 @@ from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.transposed import store_transposed
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import MANY, compute_near, cut_at, extent, in_vectors, inside, keep_near, order_tile
+from tilewright.plan.tile.loops import MANY, compute_near, cut_at, extent, in_vectors, keep_near, order_tile
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -181,7 +182,7 @@ def _pad(s: Schedule, lanes: int) -> None:
     block = find_block(s.func, "winograd_pad")
     assert isinstance(block.body, Store)
     cond = block.body.value.cond if isinstance(block.body.value, Select) else None
-    rows, columns = (inside(cond, axis.var) for axis in block.axes[-2:])
+    rows, columns = (limits(cond, axis.var) for axis in block.axes[-2:])
     row, column = s.get_loops("winograd_pad")[-2:]
     for part in cut_at(s, column, columns):
         if extent(s, part) > 1:

@@ -26,10 +26,11 @@ from enum import Enum
 from itertools import product
 from math import isqrt
 
+from tilewright.analysis.known import limits
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import WRITTEN_OUT, compute_near, cut_at, extent, inside, keep_near, loop_of, made_by
+from tilewright.plan.tile.loops import WRITTEN_OUT, compute_near, cut_at, extent, keep_near, loop_of, made_by
 from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -219,6 +220,6 @@ def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles:
 def _rows_without_padding(s: Schedule, w: Windows, pad: str) -> tuple[int, ...]:
     """The first row whose window meets no padding, and the first one behind for which it does; none where all do."""
     found = find_block(s.func, pad)
-    first, end = inside(found.where, found.spatial[w.rows.dimension].var)
+    first, end = limits(found.where, found.spatial[w.rows.dimension].var)
     first, end = -(-first // w.rows.stride), (end - w.rows.reach(1)) // w.rows.stride + 1
     return (first, end) if first < end else ()

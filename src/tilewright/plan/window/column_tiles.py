@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 
+from tilewright.analysis.known import limits
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import LARGE
 from tilewright.expr.nodes import Var
@@ -40,7 +41,6 @@ from tilewright.plan.tile.loops import (
     extent,
     hold_sums,
     in_vectors,
-    inside,
     keep_near,
     loop_of,
     loops_of,
@@ -229,7 +229,7 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     s.vectorize(loop_of(s, pad, -1))
     s.guard(pad)
     found = find_block(s.func, pad)
-    first, end = inside(found.where, found.spatial[-1].var, w.columns.stride if planes else 1)
+    first, end = limits(found.where, found.spatial[-1].var, w.columns.stride if planes else 1)
     starts = [min(at, columns - c.copied) for at in range(0, columns, c.copied)]
     full = [n for n, at in enumerate(starts) if first <= at and at + c.copied <= end]
     few = len(full) <= 2  # between those that meet the border: hardly a loop

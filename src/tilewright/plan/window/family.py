@@ -21,12 +21,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 
+from tilewright.analysis.known import limits
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.template import ChoiceT, Template
-from tilewright.plan.tile.loops import cut_at, extent, inside, inside_of, keep_near, loop_of, made_by
+from tilewright.plan.tile.loops import cut_at, extent, inside_of, keep_near, loop_of, made_by
 from tilewright.plan.tile.packing import lay_out
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -220,7 +221,7 @@ def write_out(s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Va
 def rows_inside(s: Schedule, block: str, side: Side, axis: int, rows: int) -> tuple[int, int]:
     """The rows of a tile that lie inside the image for every tile of so many `rows`."""
     found = find_block(s.func, block)
-    first, end = inside(found.where, found.spatial[axis].var)
+    first, end = limits(found.where, found.spatial[axis].var)
     return first, max(end - (side.size - rows) * side.stride, first)
 
 

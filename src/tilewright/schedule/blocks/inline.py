@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from tilewright.analysis.accesses import Access, accesses
-from tilewright.analysis.domains import Domain, inverse, nest_of, values_of
+from tilewright.analysis.accesses import is_read_again, loads_from
+from tilewright.analysis.domains import Domain, fills_all, inverse, nest_of
 from tilewright.analysis.elements import touches, unwritten
-from tilewright.analysis.intervals import Range
-from tilewright.analysis.known import NOTHING
 from tilewright.analysis.memory import Memory, own_loads, readers_of, writers_of
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Div, Expr, Var, const
+from tilewright.expr.nodes import Call, Div, Expr, Var
 from tilewright.loops import edit
-from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements, stored_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of, fits_stack
@@ -79,17 +76,10 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
             raise Obstacle(s, f"{buffer.name} is prefetched here")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise Obstacle(s, "a vector is read at once", fix="inline before it is a vector")
-    missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
+    missing = None if fills_all(domain) else unwritten(touches(function.body, buffer))
     if missing is not None:
         why = f"block {block.name} may not have stored all that is read of {buffer.name} here"
         raise Obstacle(missing.access.statement, why)
-
-
-def _fills(domain: Domain) -> bool:
-    """Whether the block stores every element of its buffer."""
-    store = domain.store
-    parts = [(values_of(i, domain), Range(const(0), e)) for i, e in zip(store.indices, store.buffer.shape, strict=True)]
-    return not domain.conditions and all(part is not None and NOTHING.within(whole, part) for part, whole in parts)
 
 
 def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc, readers: Sequence[Stmt]) -> None:
@@ -145,7 +135,7 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
         if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
             continue
         several = sum(buffer in loaded_buffers(nest) for nest in nests(made)) > 1
-        if not (several or (once and _is_read_again(made, buffer))) or not _is_expensive(block.body.value):
+        if not (several or (once and is_read_again(made.body, buffer))) or not _is_expensive(block.body.value):
             with suppress(UserError):
                 made = inline(made, block.name).function
     return Step(made, None, () if made is function else ("inline allows each of them",))
@@ -161,21 +151,6 @@ def _producer(function: Function, buffer: Buffer) -> Block | None:
 def _is_expensive(value: Expr) -> bool:
     """Whether an expression calls a function or divides."""
     return any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name not in ("neg", "abs")) for e in preorder(value))
-
-
-def _is_read_again(function: Function, buffer: Buffer) -> bool:
-    """Whether an element of a buffer is read in several iterations of a loop around it."""
-    found = _loads_of(function.body, buffer)
-    return any(not loop.is_single and loop.var not in _moving(load) for load in found for loop in load.loops)
-
-
-def _loads_of(root: Stmt, buffer: Buffer) -> list[Access]:
-    return [a for a in accesses(root) if a.buffer is buffer and not a.is_store]
-
-
-def _moving(access: Access) -> set[Var]:
-    """The variables that the place of an access depends on."""
-    return {v for index in access.indices for v in variables_of(index)}
 
 
 def pull_producers(function: Function) -> Step:
@@ -202,8 +177,8 @@ def pull_producers(function: Function) -> Step:
 def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
     """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
     reads every element of a box."""
-    found = _loads_of(nest, buffer)
-    used = set[Var]().union(*map(_moving, found))
+    found = loads_from(nest, buffer)
+    used = frozenset[Var]().union(*(load.variables for load in found))
     shared = [loop for loop in found[0].loops if loop.var in used and all(loop in load.loops for load in found)]
     loop = shared[-1] if shared else None
     box = reads(loop.body).get(buffer) if loop is not None else None

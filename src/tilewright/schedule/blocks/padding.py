@@ -17,13 +17,13 @@ import math
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.beyond import PlaceBeyond
 from tilewright.analysis.fillings import is_finite, nonzero_at, zeros_of
-from tilewright.analysis.iterations import accumulation
+from tilewright.analysis.iterations import product_in
 from tilewright.analysis.known import Known, bound, resolved
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.linear import expression, joined, polynomial
-from tilewright.expr.nodes import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var, const
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops
 from tilewright.loops.edit import (
@@ -256,10 +256,10 @@ def _stores(place: PlaceBeyond) -> list[Access]:
 
 def _product(place: PlaceBeyond) -> Mul:
     """The products that the block adds up."""
-    found = accumulation(place.block.replace(where=None, init=None))
-    if found is None or found.op is not Add or not isinstance(found.term, Mul):
+    found = product_in(place.block)
+    if found is None:
         raise Obstacle(place.block, "it does not add up products")
-    return found.term
+    return found
 
 
 def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
