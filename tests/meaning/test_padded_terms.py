@@ -1,4 +1,4 @@
-"""Convolutions leave out terms that read padding alone, where weights are finite: results stay those of the evaluator."""
+"""Convolutions leave out terms that read padding alone, where weights are finite, and results stay what they are."""
 
 from __future__ import annotations
 

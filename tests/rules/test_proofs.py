@@ -99,7 +99,7 @@ def test_tiles_of_a_quotient() -> None:
 
 
 def test_tiles_that_read_a_dilated_window() -> None:
-    """Of tiles of 7 places, the terms 24 apart that any of them reads lie inside an image of 28 between borders of 24."""
+    """Of tiles of 7 places, terms 24 apart that any of them reads lie in an image of 28 between borders of 24."""
     first, end = (I_LOOP * -7 + 17) // 24 + 1, (I_LOOP * -7 + 3) // 24 + 3
     known = {I_LOOP: Range(const(0), const(4)), J_LOOP: Range(first, end - first)}
     assert never_negative(polynomial(J_LOOP), known)

@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 
 from tilewright.analysis.domains import Domain, domain_of
+from tilewright.analysis.known import Known
 from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjuncts, less, less_equal
-from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Cast, Const, Expr, Select, const
+from tilewright.expr.linear import expression, polynomial
+from tilewright.expr.nodes import Cast, Const, Expr, Mod, Select, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import (
     allocations,
@@ -84,10 +85,10 @@ def _stored_inside(function: Function, load: Load) -> tuple[Buffer, list[Expr]] 
         axes = {m: c for m, c in polynomial(place).items() if m}
         if not axes and extent is const(1):
             continue
-        ((axis, factor),) = axes.items() if len(axes) == 1 else (((), 0),)
-        if factor != 1 or len(axis) != 1 or axis[0] not in inner.box:
+        axis = next((m[0] for m, c in axes.items() if c == 1 and len(m) == 1), None) if len(axes) == 1 else None
+        if not isinstance(axis, Var) or axis not in inner.box:
             return None
-        first, box = simplify(place - axis[0]), inner.box[axis[0]]
+        first, box = simplify(place - axis), inner.box[axis]
         begin, end = simplify(box.begin + first), simplify(box.end + first)
         conditions += [less_equal(begin, at)] if begin is not const(0) else []
         conditions += [less(at, end)] if end is not extent else []
@@ -133,6 +134,21 @@ def stretched(function: Function, reader: Block, buffer: Buffer, dimension: int,
             return None
         found.add(index.get((), 0) % step)
     return found.pop() if any(map(_is_blank, writers)) and len(found) == 1 else None
+
+
+def nonzero_at(function: Function, block: Block, factor: Expr, axis: Var, size: int, known: Known) -> Expr | None:
+    """The value of an axis, of `size` values, for which a factor of a block may be another number than zero; None where
+    there is not just one."""
+    if not isinstance(factor, Load):
+        return None
+    for dimension, index in enumerate(factor.indices):
+        rest = {m: c % size for m, c in polynomial(index).items() if c % size}
+        at = stretched(function, block, factor.buffer, dimension, size)
+        if at is not None and rest.pop((axis,), 0) == 1 and not any(axis in m for m in rest):
+            sign = 1 if size == 2 else -1  # of two, a number and its opposite are the same one
+            value = expression({**{m: sign * c for m, c in rest.items()}, (): at + sign * rest.get((), 0)})
+            return known.simplified(Mod(value, const(size)))
+    return None
 
 
 def apart(function: Function, buffer: Buffer, dimension: int) -> int:

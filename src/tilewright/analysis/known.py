@@ -13,10 +13,11 @@ from tilewright.analysis.accesses import mentions
 from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
 from tilewright.analysis.proofs import never_negative
 from tilewright.analysis.regions import ranges_of, span
+from tilewright.analysis.sizes import LARGE
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjuncts, maximum, minimum
-from tilewright.expr.linear import Monomial, Polynomial, expression, involves, linear_in, plus, polynomial
+from tilewright.expr.linear import Monomial, Polynomial, affine_in, expression, involves, linear_in, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import bits_of
@@ -67,6 +68,17 @@ class Known:
         """The expression in its simplest form."""
         return simplify(e, self.facts)
 
+    def holds(self, cond: Expr) -> bool:
+        """Whether a condition is known to hold."""
+        decided = self.simplified(cond)
+        spare = bound(decided)
+        return bool(decided.value) if isinstance(decided, Const) else spare is not None and self.never_negative(spare)
+
+    def fails(self, cond: Expr) -> bool:
+        """Whether a condition is known to hold nowhere."""
+        spare = bound(cond)
+        return spare is not None and self.never_negative(plus({(): -1}, spare, -1))
+
     def where(self, ranges: Mapping[Var, Range]) -> Known:
         """What is known where further variables are in ranges, too."""
         key = tuple(ranges.items())
@@ -77,6 +89,16 @@ class Known:
 
 NOTHING = Known()
 """What is known of symbols alone."""
+
+
+def running(begin: Expr, end: Expr) -> Range:
+    """The range of a loop that runs at all: it begins before it ends."""
+    if isinstance(end, Max) and begin in (end.a, end.b):
+        end = end.b if end.a is begin else end.a
+    if isinstance(begin, Min):
+        past = [e for e in (begin.a, begin.b) if NOTHING.at_least(e, end)]
+        begin = begin if not past else begin.b if past[0] is begin.a else begin.a
+    return span(begin, end)
 
 
 def resolved(block: Block, e: Expr) -> Expr:
@@ -116,6 +138,23 @@ def exchanged(gap: Polynomial, names: Iterable[tuple[Expr, Expr]], moving: set[V
                 gap = plus(plus(gap, p, -theirs // mine), polynomial(name), theirs // mine)
                 break
     return None if involves(gap, moving) else gap
+
+
+def limits(where: Expr | None, axis: Var, step: int = 1) -> tuple[int, int]:
+    """The first value of an axis from which on a condition holds, and the first beyond for which it may not. The axis
+    counts by `step`, and what is between is counted by another one."""
+    first, end = 0, LARGE
+    for cond in conjuncts(where):
+        p = bound(cond)
+        found = affine_in(p, axis) if p is not None else None
+        if found is None or set(found[0]) != {()}:
+            continue
+        number = found[1].get((), 0)
+        if found[0][()] == step:
+            first = max(first, -(number // step))
+        elif found[0][()] == -step:
+            end = min(end, (number + 1) // step)
+    return first, end
 
 
 def tighten(
@@ -172,7 +211,11 @@ def boundary(loop: For, known: Known, dead: bool = False) -> Expr | None:
     for limit in limits:
         for cond in conds:
             place = limit(cond)
-            if place is None or loop.begin is place or known.simplified(minimum(place, loop.end)) in (loop.begin, loop.end):
+            if (
+                place is None
+                or loop.begin is place
+                or known.simplified(minimum(place, loop.end)) in (loop.begin, loop.end)
+            ):
                 continue
             if limit is limits[-1] and known.simplified(maximum(place, loop.begin)) is loop.begin:
                 continue

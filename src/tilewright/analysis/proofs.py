@@ -105,7 +105,8 @@ def _slope(monomial: Monomial, c: int, var: Var) -> int | None:
     division of a sum with a multiple of it by a number. None where that is not known."""
     if not any(var in variables_of(atom) for atom in monomial):
         return 0
-    inner = polynomial(monomial[0].a) if len(monomial) == 1 and _divisor(monomial[0]) > 0 else {monomial: 1}
+    only = monomial[0] if len(monomial) == 1 else None
+    inner = polynomial(only.a) if isinstance(only, FloorDiv) and _divisor(only) > 0 else {monomial: 1}
     parts = affine_in(inner, var)
     if parts is None or set(parts[0]) != {()}:
         return None

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Var
-from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, choices
@@ -105,8 +104,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif filled is not None:
-        s.compute_at(filled, nest.panels)
-        packing.keep_near(s, filled)
+        tiling.compute_near(s, filled, nest.panels)
         if not choice.first_packs:
             s.vectorize(s.get_loops(filled)[-1])
     vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in results}
@@ -153,8 +151,7 @@ def _copy_for_instruction(
         if nest.together is not None:
             packing.copy_vectors(s, panel, depth, lanes)
         return None
-    s.compute_at(panel, nest.panels)
-    packing.keep_near(s, panel)
+    tiling.compute_near(s, panel, nest.panels)
     vectors[panel] = packing.copy_vectors(s, panel, depth, lanes)
     return panel
 
@@ -177,10 +174,9 @@ def _prefetch_constants(
     """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
     computed, a few lines with each few terms; of a dynamic number of tiles, by the first ones."""
     ahead_of_tiles = rows is not None and choice.dot is None
-    loops = s.get_loops(found.block.name)
+    inner = tiling.inside_of(s, found.block.name, nest.tiles)[0]
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
-        inner = loops[loops.index(nest.tiles) + 1]
         first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
         s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
@@ -192,11 +188,9 @@ def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], t
         return
     asked: dict[str, Var] = {}
     for block in results:
-        loops = s.get_loops(block)
-        row = loops[loops.index(tiles) + 1]
+        row = tiling.inside_of(s, block, tiles)[0]
         for access in accesses(find_loop(s.func, row).body):
-            used = frozenset[Var]().union(*map(variables_of, access.indices))
-            one_row = {row, tiles} <= used and used & {loop.var for loop in access.loops}
+            one_row = {row, tiles} <= access.variables and access.variables & {loop.var for loop in access.loops}
             if one_row and access.buffer.scope is not Scope.REGISTER:
                 asked.setdefault(access.buffer.name, row)
     for name, row in asked.items():
@@ -252,7 +246,7 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
         s.reverse_compute_at(block, around)
         s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
     if apart is not None:
-        packing.keep_near(s, sums)
+        tiling.keep_near(s, sums)
     tails: list[str] = []
     if not choice.pack_vector:
         tails = tiling.panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)
@@ -304,17 +298,13 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         inner = [row, stream, vectors, lane]
     terms, together = split_terms(s, found, loops, choice.dot)
     if choice.block_terms is not None:
-        cut, terms[0] = s.split(terms[0], max(choice.block_terms // _each_turn(found), 1), tail="clip")
+        each = math.prod(known(found.extents[n]) for n in found.reduce[1:])  # terms of an iteration of the first loop
+        cut, terms[0] = s.split(terms[0], max(choice.block_terms // each, 1), tail="clip")
     own = [loops[n] for n in found.own_batches]
     first, order = _order(found, choice, outer, own, (near, blocks, cut, panels, tiles))
     tiling.order_tile(s, [*order, *terms], inner, together)
     tiling.write_out_terms(s, terms, choice.tile, choice.terms)
     return Nest(first, near, blocks, cut, panels, order[-1], row, vectors, lane, together)
-
-
-def _each_turn(found: Contraction) -> int:
-    """How many terms an iteration of the first loop over terms has."""
-    return math.prod(known(found.extents[n]) for n in found.reduce[1:])
 
 
 def _passes_by(found: Contraction, choice: Choice) -> bool:

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.analysis.products import Operand, maps_points
 from tilewright.analysis.sizes import USUAL, Sizes, known
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks
-from tilewright.plan.facts.contraction import Contraction, Operand, maps_points
+from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.zeros import Edges, edges_first
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums

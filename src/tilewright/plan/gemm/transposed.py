@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
@@ -38,7 +39,7 @@ from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import copy_vectors, fill_panels, lay_out, own_copy, pack
-from tilewright.schedule.find import find_block, find_buffer, writers_of
+from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
@@ -145,14 +146,13 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         write, tile_sums = tiling.sums_apart(s, dot)
         panel, points = _pack_operands(s, found, choice)
         panels, tiles, row, lane, outer = _order_loops(s, found, choice)
-        terms = s.get_loops(dot)[s.get_loops(dot).index(tiles) + 1]
+        terms = tiling.inside_of(s, dot, tiles)[0]
         if choice.prefetch and choice.distance:
             written = known(found.extents[found.reduce[0]]) // tiling.extent(s, terms)
             s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
         _hold_transposed(s, found, [write], tiles, tile_sums, "register")
-        own = s.get_loops(write)[s.get_loops(write).index(tiles) + 1 :]
         moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
-        s.reorder(*sorted(own, key=lambda v: v in moving))
+        s.reorder(*sorted(tiling.inside_of(s, write, tiles), key=lambda v: v in moving))
         tiling.write_out(s, write, tiles, tile)
         _hold_transposed(s, found, results, outer[-1], sums, "stack")
         for block in results:
@@ -328,8 +328,7 @@ def store_transposed(s: Schedule, block: str, panels: Var, lanes: int, masked: b
     side, and is transposed in registers. Vectors over the end are moved back, or `masked`."""
     last = s.get_loops(block)[-1]
     s.vectorize((s.split(last, lanes, tail="mask") if masked else tiling.in_vectors(s, last, lanes))[1])
-    loops = s.get_loops(block)
-    row, *inner = loops[loops.index(panels) + 1 :]
+    row, *inner = tiling.inside_of(s, block, panels)
     if tiling.extent(s, row) % SHORTEST_LANES == 0:
         _, few = s.split(row, SHORTEST_LANES)
         s.reorder(*inner[:-1], few, inner[-1])

@@ -7,20 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.analysis.known import bound, resolved
-from tilewright.analysis.sizes import LARGE, known
+from tilewright.analysis.known import resolved
+from tilewright.analysis.sizes import known
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
-from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads, loops_around
+from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
 from tilewright.loops.nodes import LoopKind
+from tilewright.loops.sizes import fits_stack
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.zeros import Edges
 from tilewright.plan.price.contraction import RegisterTile
-from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.find import find_block, find_buffer, find_loop
 from tilewright.schedule.schedule import Schedule
 
 MANY = 8
@@ -42,26 +42,15 @@ def loop_of(s: Schedule, block: str, axis: int) -> Var:
     return loops_of(s, block, axis)[0]
 
 
+def inside_of(s: Schedule, block: str, loop: Var) -> list[Var]:
+    """The loops around a block that are inside a loop, outermost first."""
+    loops: tuple[Var, ...] = s.get_loops(block)
+    return list(loops[loops.index(loop) + 1 :])
+
+
 def extent(s: Schedule, loop: Var) -> int:
     """The iterations of a loop, as a number."""
     return known(find_loop(s.func, loop).extent)
-
-
-def inside(where: Expr | None, axis: Var, step: int = 1) -> tuple[int, int]:
-    """The first value of an axis from which on a condition holds, and the first beyond for which it may not. The axis
-    counts by `step`, and what is between is counted by another one."""
-    first, end = 0, LARGE
-    for cond in conjuncts(where):
-        p = bound(cond)
-        found = affine_in(p, axis) if p is not None else None
-        if found is None or set(found[0]) != {()}:
-            continue
-        number = found[1].get((), 0)
-        if found[0][()] == step:
-            first = max(first, -(number // step))
-        elif found[0][()] == -step:
-            end = min(end, (number + 1) // step)
-    return first, end
 
 
 def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
@@ -147,8 +136,7 @@ def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some:
 
 def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
     """The loops of an epilogue over the tile, written out: vectors along the columns. Returns the loop over them."""
-    loops = s.get_loops(block)
-    *rows, j = loops[loops.index(io) + 1 :]
+    *rows, j = inside_of(s, block, io)
     jv: Var
     jv, jl = s.split(j, tile.lanes)
     s.vectorize(jl)
@@ -160,8 +148,8 @@ def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
 def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
     """Terms of a sum, and of its copies in loops behind a cut, that are zero for all of a tile are not computed."""
     for block in [b for b in blocks(s.func.body) if edges and b.init is not None and b.name.startswith(dot)]:
-        loops = [v for e in edges for v in s.get_loops(block.name) if v is block.axes[e.axis].binding]
-        loops = [v for v in loops if find_loop(s.func, v).kind is LoopKind.SERIAL]
+        bound = [v for e in edges if isinstance(v := block.axes[e.axis].binding, Var)]
+        loops = [v for v in bound if find_loop(s.func, v).kind is LoopKind.SERIAL]
         for loop in loops:
             s.attempt(s.trim_sum, block.name, loop)
         if any(is_bounded(s, block.name, v) for v in loops):
@@ -183,8 +171,29 @@ def hold_sums(s: Schedule, sums: str, readers: Sequence[str], loop: Var, scope: 
     """What an iteration of a loop sums up is read in it, and held for no longer."""
     for block in readers:
         s.reverse_compute_at(block, loop)
-    s.compact(sums)
-    s.set_scope(sums, scope)
+    keep_near(s, sums, scope)
+
+
+def compute_near(s: Schedule, block: str, loop: Var, scope: str = "") -> list[Var]:
+    """Computes what a block makes in a loop, where it is kept near. Returns the block's loops inside that."""
+    s.compute_at(block, loop)
+    keep_near(s, made_by(s, block), scope)
+    return inside_of(s, block, loop)
+
+
+def keep_near(s: Schedule, name: str, scope: str = "") -> str:
+    """A buffer that an iteration fills and reads takes no more room than it needs, in memory of this scope or, where
+    none is given, on the stack if that is small. Returns its name."""
+    s.compact(name)
+    if scope or fits_stack(find_buffer(s.func, name)):
+        s.set_scope(name, scope or "stack")
+    return name
+
+
+def made_by(s: Schedule, block: str) -> str:
+    """The buffer that a block stores to."""
+    (made,) = stored_buffers(find_block(s.func, block))
+    return made.name
 
 
 def panel_over_the_edge(

@@ -28,16 +28,28 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 
+from tilewright.analysis.known import limits
+from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import LARGE
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import between, cut_at, extent, hold_sums, in_vectors, inside, loop_of, loops_of
+from tilewright.plan.tile.loops import (
+    between,
+    compute_near,
+    cut_at,
+    extent,
+    hold_sums,
+    in_vectors,
+    keep_near,
+    loop_of,
+    loops_of,
+    made_by,
+)
 from tilewright.plan.tile.packing import lay_out
 from tilewright.plan.window import family
-from tilewright.schedule.find import find_block, find_loop, writers_of
+from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.types.scopes import Scope
 
 
 class Held(Enum):
@@ -199,8 +211,7 @@ def _prefetch(s: Schedule, w: Windows, c: ColumnsChoice, image: str, last: str, 
 def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> None:
     """Copies the rows with their padding in vectors, through a register. Vectors without padding need no masks. Of
     deinterleaved rows, the register holds the elements in the order of memory: they are loaded in whole vectors."""
-    s.compact(w.source.name)
-    s.set_scope(w.source.name, Scope.STACK.value)
+    keep_near(s, w.source.name, "stack")
     if c.deinterleaved:  # rows begin where cache lines do
         s.storage_align(w.source.name, len(w.source.shape) - 1, c.line, 0)
     axis, planes = (-3, loops_of(s, copy, -2)) if c.deinterleaved else (-2, [])
@@ -208,18 +219,17 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     columns = extent(s, column)
     vectors, lane = s.split(column, c.copied, tail="shift")
     s.reorder(vectors, *planes, lane)
-    s.compute_at(pad, vectors)
-    loaded = family.place(s, pad)
+    compute_near(s, pad, vectors, "register")
     s.vectorize(lane)
     if planes:
-        lay_out(s, loaded, lambda d: [*d[:-2], d[-1], d[-2]])
+        lay_out(s, made_by(s, pad), lambda d: [*d[:-2], d[-1], d[-2]])
         plane, place_in_plane = s.get_loops(pad)[-2:]
         s.reorder(place_in_plane, plane)
         s.unroll(s.split(s.fuse(place_in_plane, plane), c.lanes)[0])
     s.vectorize(loop_of(s, pad, -1))
     s.guard(pad)
     found = find_block(s.func, pad)
-    first, end = inside(found.where, found.spatial[-1].var, w.columns.stride if planes else 1)
+    first, end = limits(found.where, found.spatial[-1].var, w.columns.stride if planes else 1)
     starts = [min(at, columns - c.copied) for at in range(0, columns, c.copied)]
     full = [n for n, at in enumerate(starts) if first <= at and at + c.copied <= end]
     few = len(full) <= 2  # between those that meet the border: hardly a loop

@@ -7,7 +7,7 @@ Steps know blocks by name, and a tile by the loop that an iteration of is one:
 
 final_block, padded_rows         the blocks that a tile ends and begins with
 window_loops, trim_rows          the loops over a window
-place, lay_in_lanes              where a block stores what it makes, and in which order
+lay_in_lanes                     in which order a block stores what it makes
 hold                             what a tile reads of rows, in registers
 write_out                        the loops of a tile unrolled around a vector
 edges_alone                      loops of their own for tiles at the edges of an image
@@ -21,13 +21,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 
+from tilewright.analysis.known import limits
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import stored_buffers
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.template import ChoiceT, Template
-from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
+from tilewright.plan.tile.loops import cut_at, extent, inside_of, keep_near, loop_of, made_by
 from tilewright.plan.tile.packing import lay_out
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -158,15 +158,6 @@ def trim_rows(s: Schedule, w: Windows) -> None:
             s.trim_sum(w.block, loop)
 
 
-def place(s: Schedule, block: str) -> str:
-    """What a block makes is as large as an iteration around it needs, and lies in registers. Returns the buffer's
-    name."""
-    (made,) = stored_buffers(find_block(s.func, block))
-    s.compact(made.name)
-    s.set_scope(made.name, Scope.REGISTER.value)
-    return made.name
-
-
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """What a vector holds: so many `columns` of a row, of each of `channels`, which a block's axis `channel` counts.
@@ -200,7 +191,7 @@ def lay_in_lanes(s: Schedule, block: str, lanes: Lanes, around: Sequence[Var] = 
     loops[-1:-1] = [loop_of(s, block, lanes.channel)] if lanes.channels > 1 else []
     if around:
         s.reorder(*around, vectors, *loops)
-    lay_out(s, place(s, block), lanes.layout)
+    lay_out(s, keep_near(s, made_by(s, block), "register"), lanes.layout)
     if beyond and fill:
         s.pad(block, loops[-1])
     lane: Var = reduce(s.fuse, loops)
@@ -220,9 +211,9 @@ def hold(s: Schedule, w: Windows, pad: str, tile: Var, rows: int, lanes: int, im
 
 def write_out(s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Var] = ()) -> None:
     """A block's part of a tile without loops but those `kept`: `lane` becomes vectors, all others are unrolled."""
-    loops = s.get_loops(block)
+    loops = inside_of(s, block, tile)
     s.vectorize(lane)
-    for loop in loops[loops.index(tile) + 1 :]:
+    for loop in loops:
         if loop is not lane and loop not in kept and extent(s, loop) > 1:
             s.unroll(loop)
 
@@ -230,7 +221,7 @@ def write_out(s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Va
 def rows_inside(s: Schedule, block: str, side: Side, axis: int, rows: int) -> tuple[int, int]:
     """The rows of a tile that lie inside the image for every tile of so many `rows`."""
     found = find_block(s.func, block)
-    first, end = inside(found.where, found.spatial[axis].var)
+    first, end = limits(found.where, found.spatial[axis].var)
     return first, max(end - (side.size - rows) * side.stride, first)
 
 
