@@ -37,6 +37,7 @@ from tilewright.plan.price.points import additions, copy_cycles, transpose_cycle
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import fill_panels, pack
+from tilewright.plan.tile.registers import hold_sums, made_by
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -228,9 +229,9 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms
     *_, row, column, term = s.get_loops(dot)
     panels, tiles, inner, vectors, lane = tiling.split_tile(s, row, column, tile)
     tiling.order_tile(s, [panels, tiles, term], [inner, vectors, lane])
-    tiling.hold_sums(s, tiling.made_by(s, dot), [write], tiles)
+    hold_sums(s, made_by(s, dot), [write], tiles)
     tiling.write_out_terms(s, [term], tile, terms)
-    along = {write: tiling.write_out(s, write, tiles, tile), dot: vectors}
+    along = {write: tiling.write_out_columns(s, write, tiles, tile), dot: vectors}
     for name in (dot, *tiling.panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
         tiling.settle_edges(s, found, tile, inner, lane, name, packed=True)
 

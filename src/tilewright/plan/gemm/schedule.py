@@ -29,6 +29,7 @@ from tilewright.plan.price.contraction import Dot
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
+from tilewright.plan.tile.registers import compute_near, hold_sums, keep_near, sums_apart
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -83,7 +84,7 @@ def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
     becomes a copy of them."""
     if found.out.scope is not Scope.ARGUMENT:
         return list(s.get_consumers(found.block.name)), found.out.name
-    write, sums = tiling.sums_apart(s, found.block.name)
+    write, sums = sums_apart(s, found.block.name)
     return [write], sums
 
 
@@ -97,17 +98,17 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
     nest = tile_loops(s, found, choice)
-    tiling.hold_sums(s, sums, results, nest.tiles)
+    hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and tiling.is_bounded(s, dot, nest.together):
         s.pad_sum(dot, nest.together)
     vectors, copied = {dot: nest.vectors}, None
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif filled is not None:
-        tiling.compute_near(s, filled, nest.panels)
+        compute_near(s, filled, nest.panels)
         if not choice.first_packs:
             s.vectorize(s.get_loops(filled)[-1])
-    vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in results}
+    vectors |= {block: tiling.write_out_columns(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)
     tails = _without_dead_vectors(s, found, choice, nest, vectors, copied)
     for block in (dot, *tails):
@@ -151,7 +152,7 @@ def _copy_for_instruction(
         if nest.together is not None:
             packing.copy_vectors(s, panel, depth, lanes)
         return None
-    tiling.compute_near(s, panel, nest.panels)
+    compute_near(s, panel, nest.panels)
     vectors[panel] = packing.copy_vectors(s, panel, depth, lanes)
     return panel
 
@@ -239,14 +240,14 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     s.stage(sums, nest.tiles, scope="register")
     load, store = f"{sums}.load", f"{sums}.store"
     vectors = {dot: nest.vectors}
-    vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in (load, store)}
+    vectors |= {block: tiling.write_out_columns(s, block, nest.tiles, choice.tile) for block in (load, store)}
     blocks = () if _passes_by(found, choice) else (nest.near, nest.blocks)
     around = apart or next((loop for loop in blocks if loop is not None), nest.outer)
     for block in results:
         s.reverse_compute_at(block, around)
         s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
     if apart is not None:
-        tiling.keep_near(s, sums)
+        keep_near(s, sums)
     tails: list[str] = []
     if not choice.pack_vector:
         tails = tiling.panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)

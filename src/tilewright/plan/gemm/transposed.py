@@ -38,7 +38,8 @@ from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cyc
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
-from tilewright.plan.tile.packing import copy_vectors, fill_panels, lay_out, own_copy, pack
+from tilewright.plan.tile.packing import copy_vectors, fill_panels, own_copy, pack
+from tilewright.plan.tile.registers import hold_sums, lay_out, sums_apart
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -143,7 +144,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         assert found.rows is not None
         dot, tile = found.block.name, choice.tile
         results, sums = results_apart(s, found)
-        write, tile_sums = tiling.sums_apart(s, dot)
+        write, tile_sums = sums_apart(s, dot)
         panel, points = _pack_operands(s, found, choice)
         panels, tiles, row, lane, outer = _order_loops(s, found, choice)
         terms = tiling.inside_of(s, dot, tiles)[0]
@@ -153,7 +154,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         _hold_transposed(s, found, [write], tiles, tile_sums, "register")
         moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
         s.reorder(*sorted(tiling.inside_of(s, write, tiles), key=lambda v: v in moving))
-        tiling.write_out(s, write, tiles, tile)
+        tiling.write_out_columns(s, write, tiles, tile)
         _hold_transposed(s, found, results, outer[-1], sums, "stack")
         for block in results:
             masked = choice.held > 0 and choice.held * tile.rows % tile.lanes == 0
@@ -275,7 +276,7 @@ def _hold_transposed(s: Schedule, found: Contraction, readers: Sequence[str], lo
     assert found.rows is not None
     order[found.rows], order[found.columns] = found.columns, found.rows
     lay_out(s, sums, lambda d: [d[n] for n in order])
-    tiling.hold_sums(s, sums, readers, loop, scope)
+    hold_sums(s, sums, readers, loop, scope)
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[str, list[str]]:

@@ -4,7 +4,7 @@ of a tiled contraction: splits, order, kinds, and its edges, where vectors that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tilewright.analysis.known import resolved
@@ -14,13 +14,12 @@ from tilewright.expr.build import conjuncts
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
+from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import LoopKind
-from tilewright.loops.sizes import fits_stack
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.zeros import Edges
 from tilewright.plan.price.contraction import RegisterTile
-from tilewright.schedule.find import find_block, find_buffer, find_loop
+from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 
 MANY = 8
@@ -134,15 +133,33 @@ def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some:
         s.unroll(loop)
 
 
-def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
+def write_out(
+    s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Var] = (), *, singles: bool = False
+) -> None:
+    """A block's part of an iteration of `tile` without loops but those `kept`: `lane` becomes vectors, all others are
+    unrolled; loops of one iteration, too, where `singles` are."""
+    loops = inside_of(s, block, tile)
+    s.vectorize(lane)
+    for loop in loops:
+        if loop is not lane and loop not in kept and (singles or extent(s, loop) > 1):
+            s.unroll(loop)
+
+
+def write_out_columns(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
     """The loops of an epilogue over the tile, written out: vectors along the columns. Returns the loop over them."""
-    *rows, j = inside_of(s, block, io)
-    jv: Var
-    jv, jl = s.split(j, tile.lanes)
-    s.vectorize(jl)
-    for loop in (*rows, jv):
+    vectors: Var
+    vectors, lane = s.split(inside_of(s, block, io)[-1], tile.lanes)
+    write_out(s, block, io, lane, singles=True)
+    return vectors
+
+
+def edges_alone(s: Schedule, loop: Var) -> None:
+    """The first and the last iteration of a loop by themselves: those between need no masks."""
+    count = extent(s, loop)
+    if count > 2:
+        cut_at(s, loop, (1, count - 1))
+    else:
         s.unroll(loop)
-    return jv
 
 
 def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
@@ -159,41 +176,6 @@ def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
                 s.attempt(s.partition, loop, dead=True)
             if is_bounded(s, block.name, loop):
                 s.pad_sum(block.name, loop)
-
-
-def sums_apart(s: Schedule, block: str) -> tuple[str, str]:
-    """Gives the sums of a block a buffer of their own. Returns the block that copies them to their places, and it."""
-    write = str(s.cache_write(block))
-    return write, next(loads(find_block(s.func, write))).buffer.name
-
-
-def hold_sums(s: Schedule, sums: str, readers: Sequence[str], loop: Var, scope: str = "register") -> None:
-    """What an iteration of a loop sums up is read in it, and held for no longer."""
-    for block in readers:
-        s.reverse_compute_at(block, loop)
-    keep_near(s, sums, scope)
-
-
-def compute_near(s: Schedule, block: str, loop: Var, scope: str = "") -> list[Var]:
-    """Computes what a block makes in a loop, where it is kept near. Returns the block's loops inside that."""
-    s.compute_at(block, loop)
-    keep_near(s, made_by(s, block), scope)
-    return inside_of(s, block, loop)
-
-
-def keep_near(s: Schedule, name: str, scope: str = "") -> str:
-    """A buffer that an iteration fills and reads takes no more room than it needs, in memory of this scope or, where
-    none is given, on the stack if that is small. Returns its name."""
-    s.compact(name)
-    if scope or fits_stack(find_buffer(s.func, name)):
-        s.set_scope(name, scope or "stack")
-    return name
-
-
-def made_by(s: Schedule, block: str) -> str:
-    """The buffer that a block stores to."""
-    (made,) = stored_buffers(find_block(s.func, block))
-    return made.name
 
 
 def panel_over_the_edge(

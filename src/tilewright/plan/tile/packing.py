@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.products import Operand
@@ -14,17 +14,9 @@ from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile.loops import copied_by, order_tile
+from tilewright.plan.tile.registers import lay_out
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
-
-Layout = Callable[[list[str]], Sequence[str]]
-"""The dimensions of a layout, in terms of the names of a buffer's dimensions."""
-
-
-def lay_out(s: Schedule, name: str, layout: Layout, pad: float | None = None) -> None:
-    """The buffer of this name in another layout, whose further elements are `pad`."""
-    d = [f"d{n}" for n in range(len(find_buffer(s.func, name).shape))]
-    s.transform_layout(name, f"{', '.join(d)} -> {', '.join(layout(d))}", **({} if pad is None else {"pad": pad}))
 
 
 def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "") -> str:

@@ -35,7 +35,8 @@ from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.transposed import store_transposed
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import MANY, compute_near, cut_at, extent, in_vectors, keep_near, order_tile
+from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors, order_tile
+from tilewright.plan.tile.registers import compute_near, keep_near
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule

@@ -23,7 +23,8 @@ from tilewright.loops.edit import blocks
 from tilewright.ops.winograd import INPUT, edge_of, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import compute_near, in_vectors, is_bounded, order_tile
+from tilewright.plan.tile.loops import in_vectors, is_bounded, order_tile
+from tilewright.plan.tile.registers import compute_near
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.plan.transforms.winograd import Tiling, extents_of, whole_lines, with_epilogue
 from tilewright.schedule.find import find_block, find_loop

@@ -30,7 +30,8 @@ from tilewright.analysis.known import limits
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import WRITTEN_OUT, compute_near, cut_at, extent, keep_near, loop_of, made_by
+from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, write_out
+from tilewright.plan.tile.registers import compute_near, keep_near, made_by
 from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -114,16 +115,16 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
         positions = _sum(s, w, c, tile)
         if made:
             _in_pairs(s, w, c, made, tile)
-        family.write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
+        write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
         if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
             row = [tile, *positions][-1]
             compute_near(s, pad, row, "register")
-            family.write_out(s, pad, row, _lane(s, pad, c))
+            write_out(s, pad, row, _lane(s, pad, c))
             s.guard(pad)
             if (
                 extent(s, columns) > 1 and w.channels % c.lanes == 0
             ):  # with masks, it would be one more copy of its code
-                family.edges_alone(s, columns)
+                edges_alone(s, columns)
             if c.edges and shared is not rows and extent(s, rows) == w.rows.size:
                 cut_at(s, rows, _rows_without_padding(s, w, pad))
         s.parallel(shared)
@@ -192,7 +193,7 @@ def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]
     single, rows, columns = family.window_loops(s, w)
     s.reorder(*single, *rows, loop_of(s, w.block, w.columns.axis), *columns, loop_of(s, w.block, -1))
     keep_near(s, made_by(s, w.block), "register")
-    family.write_out(s, w.block, tile, _lane(s, w.block, c), kept=rows)
+    write_out(s, w.block, tile, _lane(s, w.block, c), kept=rows)
     return rows
 
 
@@ -211,7 +212,7 @@ def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles:
     for name in (block, *read):
         keep_near(s, made_by(s, name), "register")
     for name in read:
-        family.write_out(s, name, tiles, [v for v in s.get_loops(name) if extent(s, v) > 1][-1])
+        write_out(s, name, tiles, [v for v in s.get_loops(name) if extent(s, v) > 1][-1])
     pairs, lanes = s.split(s.fuse(loop_of(s, block, w.columns.axis), loop_of(s, block, -1)), 2 * c.lanes)
     s.vectorize(lanes)
     s.unroll(pairs)
