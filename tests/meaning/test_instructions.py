@@ -175,6 +175,46 @@ def test_machines_that_have_it_run_the_instruction(name: str) -> None:
         assert len(found) == 1, listing
 
 
+@pytest.mark.parametrize(
+    ("target", "lanes", "mnemonic"),
+    [
+        ("x86-64-v4 +avx512vnni", 16, r"vpdpbusd\t.*zmm"),
+        ("x86-64-v4 +avx512vnni", 8, r"vpdpbusd\t.*ymm"),
+        ("x86-64-v3 +avxvnni", 8, r"vpdpbusd\t.*ymm"),
+        ("aarch64 +i8mm", 4, r"usdot\tv"),
+        ("x86-64-v3", 8, None),
+        ("x86-64-v3 +avxvnni", 4, None),
+        ("aarch64 +dotprod", 4, None),
+    ],
+)
+def test_sums_of_bytes_are_an_instruction_of_as_many_lanes(target: str, lanes: int, mnemonic: str | None) -> None:
+    machine = Target.parse(target)
+    shown = assembly(lower_function(byte_sums(lanes), machine).llvm, machine)
+    found = re.search(mnemonic or r"vpdpbusd|usdot", shown)
+    assert (found is not None) is (mnemonic is not None), shown
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
+def test_sums_of_bytes_are_the_same_in_all_lanes(lanes: int) -> None:
+    function, rng = byte_sums(lanes), np.random.default_rng(lanes)
+    given = [rng.integers(0, 1 << 32, 3 * lanes, np.uint32) for _ in range(3)]
+    wanted = [*given, np.zeros(3 * lanes, np.uint32)]
+    evaluate(function, wanted)
+    found = [*given, np.zeros_like(wanted[-1])]
+    tw.build(function)(*found)
+    np.testing.assert_array_equal(found[-1], wanted[-1])
+
+
+def byte_sums(lanes: int) -> Function:
+    """A sum of four products of bytes in each lane."""
+    return parse(f"""
+func sums(t: u32[{3 * lanes}], a: u32[{3 * lanes}], b: u32[{3 * lanes}], y: u32[{3 * lanes}]):
+  for i in 0..3:
+    vectorize l in 0..{lanes}:
+      y[i*{lanes} + l] = dot_bytes(t[i*{lanes} + l], a[i*{lanes} + l], b[i*{lanes} + l])
+""")
+
+
 def test_a_target_without_the_instruction() -> None:
     f = program(INSTRUCTIONS["x86.avx512vnni.dot_u8i8"])
     with pytest.raises(UserError) as raised:

@@ -267,10 +267,18 @@ def _rows() -> Iterator[Instruction]:
 INSTRUCTIONS: Final[dict[str, Instruction]] = {row.name: row for row in _rows()}
 """The instructions that programs may name."""
 
-BYTE_DOT: Final = INSTRUCTIONS["x86.avx512vnni.dot_u8i8"]
-"""What `dot_bytes` is on vectors of as many lanes, where a machine has it."""
-
 _OWN: Final = frozenset(INSTRUCTIONS)
+
+
+def byte_dots(target: Machine) -> dict[int, Instruction]:
+    """What `dot_bytes` is on a machine's vectors, by the lanes of these: instructions that add up the products of four
+    unsigned bytes and four signed ones."""
+    found: dict[int, Instruction] = {}
+    for row in INSTRUCTIONS.values():
+        lanes, types = row.accumulator.lanes, tuple([register.dtype for register in row.registers])
+        if types == (dtypes.u8, dtypes.i8, dtypes.i32) and row.registers[0].shape == (lanes, 4) and row.runs_on(target):
+            found[lanes] = row
+    return found
 
 
 def register(instruction: Instruction) -> None:
