@@ -22,9 +22,9 @@ program.
           acc[m, n] += f32(a[m, k, q]) * f32(b[k, n, q])
 
 A *tile* is a register of two dimensions: rows of 64 bytes. It is filled from memory, and stored, row by row: each row
-is contiguous, and rows begin any constant number of elements apart. A buffer in registers holds whole tiles, one after the
-other. Beside products there are instructions that clear and move tiles: their programs store a number, or elements of
-another tile.
+is contiguous, and rows begin any constant number of elements apart. A buffer in registers holds whole tiles, one after
+the other. Beside products there are instructions that clear and move tiles: their programs store a number, or elements
+of another tile.
 """
 
 from __future__ import annotations
