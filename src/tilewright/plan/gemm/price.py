@@ -17,7 +17,7 @@ from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
 from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
-from tilewright.target.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
+from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, room_in, wait_cycles
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
@@ -88,7 +88,14 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
         found += later * _again(choice, size, sums, near, target)
-    return blocks * (found + _first_rows(choice, size, sums, target))
+    return blocks * (found + _first_rows(choice, size, sums, target) + _results(choice, size, target))
+
+
+def _results(choice: Choice, size: Size, target: Target) -> float:
+    """Cycles in which the rows of tiles of results are waited for: each is a piece of its own of a row of the result,
+    which prefetchers have not followed there, unless a tile is as wide as the result."""
+    panels, level = size.panels(choice.tile), fits(size.rows * size.columns * size.batch * size.bits // 8, target)
+    return size.rows * panels * apart_cycles(level, target) if panels > 1 and level > 1 else 0.0
 
 
 def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:

@@ -41,7 +41,7 @@ from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
+from tilewright.target.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds, wait_cycles
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
@@ -267,14 +267,14 @@ def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
 
 
 def _left_cycles(t: Tiling, together: int, target: Target) -> float:
-    """Cycles in which lines come again that were left before they were full: those in which the products of `together`
-    channels, or (0) of a row of tiles, end. Of one of each plane the first cache keeps as many as there is room for in
-    its sets."""
+    """Cycles in which planes are waited for. The products of `together` channels, or (0) of a row of tiles, are a piece
+    of each plane, whose first line nothing fetched before; and lines come again that were left before they were full,
+    where the first cache has no room in its sets for one of each plane."""
     planes = t.edge**2
     left = max(planes - target.caches[0].room(t.plane), 0)
-    pieces = -(-t.channels // together) if together else t.channels * t.rows
+    pieces = t.images * (-(-t.channels // together) if together else t.channels * t.rows)
     level = max(fits(t.between, target, own=False), 2)
-    return t.images * left * pieces * apart_cycles(level, target)
+    return pieces * (planes * wait_cycles(level, target) + left * apart_cycles(level, target))
 
 
 def _there_and_back(size: int, held: int, target: Target) -> float:
