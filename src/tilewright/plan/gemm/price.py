@@ -15,7 +15,7 @@ from functools import lru_cache
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
-from tilewright.plan.price.points import copy_cycles
+from tilewright.plan.price.points import asking_cycles, copy_cycles
 from tilewright.target import Target
 from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, room_in, wait_cycles
 
@@ -162,7 +162,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
         read = replace(sums, parts=sums.packs or sums.parts)
         return added_cycles(read, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
     work = (1 - target.core.unhidden) * cycles(sums, choice.tile, target)
-    found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
+    found = asking_cycles(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
     if left and not choice.block_panels:
         found += added_cycles(replace(sums, columns=left), choice.tile, target, panel=level)
@@ -176,15 +176,10 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
     whole = size.rows * sums.steps * element.bytes
     source = where(element, whole, target)
     if choice.prefetch and not size.vector.constant:
-        return size.panels(tile) * _asking(whole, target)
+        return size.panels(tile) * asking_cycles(whole, target)
     first = replace(sums, columns=min(tile.columns, size.columns))
     each = added_cycles(first, tile, target, elements=max(source, sums.elements))
     return size.row_tiles(tile) * each
-
-
-def _asking(whole: float, target: Target) -> float:
-    """Cycles to prefetch so many bytes, line by line: each takes a load, and room for what is on its way."""
-    return whole / target.caches[0].line * 2 * target.core.load_cycles
 
 
 def is_scattered(size: Size, target: Target) -> bool:
