@@ -27,12 +27,12 @@ from tilewright.loops.nodes import Function, LoopKind
 from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.loops.wrap import wrap
 from tilewright.plan.facts.contraction import find_contraction
+from tilewright.plan.gemm import choice as choosing
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import Contractions
 from tilewright.plan.gemm.shape import Product, measure
 from tilewright.plan.price import contraction as price
 from tilewright.plan.price.contraction import RegisterTile, Sums
-from tilewright.plan.price.contraction import written_out as terms_written_out
 from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -219,7 +219,7 @@ func {name}{symbols}({", ".join(f"{b}: {dtype}[{shape}]" for b, shape in shapes.
       y[vi, vj] += x[vi, vk] * w[vk, vj]
 """)
     assert isinstance(function, Function)
-    terms = terms_written_out(tile, target) if target is not None else 1
+    terms = choosing.written_out(tile, target) if target is not None else 1
     choice = Choice(tile, 8, None, pack_vector=False, pack_broadcast=False, terms=terms)
     return scheduled(function, choice)
 

@@ -31,7 +31,8 @@ from tilewright.loops.sizes import bytes_of, fits_stack
 from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles, written_out
+from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling

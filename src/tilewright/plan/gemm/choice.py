@@ -14,10 +14,12 @@ from functools import lru_cache
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Dot, RegisterTile
-from tilewright.plan.tile.loops import MANY
+from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
 from tilewright.target.transfer import byte_cycles, fits, memory, room_in
 
+MOST_TERMS = 4
+"""The most terms that are written out: more take longer to compile, and no less to run."""
 SPREAD = 4
 """Tiles that fetch the next panel at the full rate of memory wait for it; at so small a part of the rate they do not.
 No property of a machine: queues in front of memory are long where requests come as fast as they are served."""
@@ -92,7 +94,7 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
     if size.columns < 2:
         return
     for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
-        yield replace(choice, terms=contraction.written_out(choice.tile, target, size.parts) if size.rows else 1)
+        yield replace(choice, terms=written_out(choice.tile, target, size.parts) if size.rows else 1)
     dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.summed >= dot.depth:
         for choice in _of_dot(size.taken(dot), target):
@@ -282,3 +284,14 @@ def least_part(size: Size, tile: RegisterTile, target: Target) -> int:
 def even_terms(terms: int, most: int) -> int:
     """Terms of blocks of about equal size, of at most so many."""
     return -(-terms // -(-terms // max(most, 1)))
+
+
+def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:
+    """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
+    of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
+    by, or both parts of differences, or rows take all general registers, more terms at once would not stay in
+    registers."""
+    ahead = target.loaded_ahead or (parts > 1 and not target.operates_on_memory)
+    if tile.rows > contraction.free_places(target) or ahead:
+        return 1
+    return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

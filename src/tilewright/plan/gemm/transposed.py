@@ -29,10 +29,11 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import level_of_sets, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
-from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles, written_out
+from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling

@@ -11,9 +11,8 @@ for each of its R*V accumulators. So a term takes at least as long as the longes
     R * V multiply-adds        the loads of V vectors and R elements        the latency of a multiply-add
     the bytes of both operands, as fast as the cache that they lie in delivers them
 
-and a part of the bytes that come from beyond the first cache delays the rest (`Core.unhidden`). An iteration of the
-loop over terms, in which some are written out (`written_out`), takes an operation more. Each tile of results is stored
-once, and begins with sums that nothing can overlap. Accumulators, the vectors and one broadcast have to fit the
+and a part of the bytes that come from beyond the first cache delays the rest (`Core.unhidden`). Each tile of results is
+stored once, and begins with sums that nothing can overlap. Accumulators, the vectors and one broadcast have to fit the
 registers: tiles that do not spill are the first rule. See "Anatomy of high-performance matrix multiplication" (Goto,
 van de Geijn, 2008) for the shape of the argument.
 """
@@ -35,14 +34,6 @@ from tilewright.target.transfer import apart_cycles, byte_cycles
 MARGIN = 1.03
 """A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways
 that are nearly alike rank right to about this, whatever the machine, and a program as written is no surprise."""
-
-
-WRITTEN_OUT = 128
-"""The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
-save, which is no rate of a core."""
-
-MOST_TERMS = 4
-"""The most terms that are written out: more take longer to compile, and no less to run."""
 
 
 def pays(plain: float, rewritten: float) -> bool:
@@ -80,17 +71,6 @@ def tile_registers(target: Target, parts: int = 1) -> int:
     elements loaded ahead, or for both parts of a difference where nothing is operated on in memory."""
     ahead = max(target.loaded_ahead, parts if parts > 1 and not target.operates_on_memory else 0)
     return target.vector_registers - ahead - (0 if target.has_fma else 1)
-
-
-def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:
-    """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
-    of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
-    by, or both parts of differences, or rows take all general registers, more terms at once would not stay in
-    registers."""
-    ahead = target.loaded_ahead or (parts > 1 and not target.operates_on_memory)
-    if tile.rows > free_places(target) or ahead:
-        return 1
-    return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +220,7 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     if sums.elements > 1:
         each = sums.brought or (sums.bits / 8 if sums.dot is None else sums.dot.element_bytes)
         brought += r * each * byte_cycles(sums.elements, target)
-    turn = core.add_cycles / (written_out(tile, target, sums.parts) if sums.dot is None else 1)
-    return max(work, brought) + core.unhidden * min(brought, work) + turn
+    return max(work, brought) + core.unhidden * min(brought, work)
 
 
 def _multiply_cycles(sums: Sums, target: Target) -> float:

@@ -16,12 +16,16 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.price.contraction import WRITTEN_OUT, RegisterTile
+from tilewright.plan.price.contraction import RegisterTile
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 
 MANY = 8
 """Iterations that several threads can share evenly."""
+
+WRITTEN_OUT = 128
+"""The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
+save, which is no rate of a core."""
 
 
 def loops_of(s: Schedule, block: str, axis: int) -> list[Var]:

@@ -30,8 +30,7 @@ from tilewright.analysis.known import limits
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.price.contraction import WRITTEN_OUT
-from tilewright.plan.tile.loops import cut_at, edges_alone, extent, loop_of, write_out
+from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, write_out
 from tilewright.plan.tile.registers import compute_near, keep_near, made_by
 from tilewright.plan.window import family
 from tilewright.schedule.find import find_block

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tilewright.analysis.sizes import known
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.price.contraction import WRITTEN_OUT
 from tilewright.plan.price.points import asking_cycles
+from tilewright.plan.tile.loops import WRITTEN_OUT
 from tilewright.plan.window import family
 from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic
 from tilewright.schedule.schedule import Schedule
