@@ -15,7 +15,7 @@ from functools import lru_cache
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
-from tilewright.plan.price.points import asking_cycles, copy_cycles
+from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
 from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, room_in, wait_cycles
 
@@ -92,9 +92,10 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
 
 
 def _results(choice: Choice, size: Size, target: Target) -> float:
-    """Cycles in which the rows of tiles of results are waited for: each is a piece of its own of a row of the result,
-    which prefetchers have not followed there, unless a tile is as wide as the result."""
-    panels, level = size.panels(choice.tile), fits(size.rows * size.columns * size.batch * size.bits // 8, target)
+    """Cycles in which the rows of tiles of results are waited for, unless a tile is as wide as the result: each is a
+    piece by itself, which prefetchers have not followed there. What lies in memory was asked for a tile before."""
+    whole, panels = size.rows * size.columns * size.batch * size.bits // 8, size.panels(choice.tile)
+    level = min(fits(whole, target), len(target.caches))
     return size.rows * panels * apart_cycles(level, target) if panels > 1 and level > 1 else 0.0
 
 
@@ -162,7 +163,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
         read = replace(sums, parts=sums.packs or sums.parts)
         return added_cycles(read, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
     work = (1 - target.core.unhidden) * cycles(sums, choice.tile, target)
-    found = asking_cycles(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
+    found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
     if left and not choice.block_panels:
         found += added_cycles(replace(sums, columns=left), choice.tile, target, panel=level)
@@ -176,10 +177,15 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
     whole = size.rows * sums.steps * element.bytes
     source = where(element, whole, target)
     if choice.prefetch and not size.vector.constant:
-        return size.panels(tile) * asking_cycles(whole, target)
+        return size.panels(tile) * _asking(whole, target)
     first = replace(sums, columns=min(tile.columns, size.columns))
     each = added_cycles(first, tile, target, elements=max(source, sums.elements))
     return size.row_tiles(tile) * each
+
+
+def _asking(whole: float, target: Target) -> float:
+    """Cycles to prefetch so many bytes, line by line: each takes a load, and room for what is on its way."""
+    return whole / target.caches[0].line * 2 * target.core.load_cycles
 
 
 def is_scattered(size: Size, target: Target) -> bool:

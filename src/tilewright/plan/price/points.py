@@ -45,11 +45,6 @@ def copy_cycles(elements: float, lanes: int, target: Target, work: Work = _NOTHI
     return elements / max(lanes, 1) * (moved + vector_cycles(work, target, lanes))
 
 
-def asking_cycles(size: float, target: Target) -> float:
-    """Cycles to prefetch so many bytes, line by line: each takes a load, and room for what is on its way."""
-    return size / target.caches[0].line * 2 * target.core.load_cycles
-
-
 def additions(target: Target) -> int:
     """How many vectors are added to in turn, so that no addition waits for the one before, in half of the registers."""
     return max(min(round(target.core.fma_latency / target.core.add_cycles), target.vector_registers // 2), 1)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from tilewright.analysis.sizes import known
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.price.points import asking_cycles
 from tilewright.plan.tile.loops import WRITTEN_OUT
 from tilewright.plan.window import family
 from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic
@@ -65,11 +64,7 @@ class Columns(family.WindowTemplate[ColumnsChoice]):
             branches=tile.branches * (2 if c.held is Held.COLUMN else 1),
             waits=tile.loads * family.stack_cycles(room, target),
         )
-        further *= w.images * w.channels
-        if c.prefetch:
-            size = w.rows.size * w.rows.stride * w.columns.size * w.columns.stride * w.source.dtype.bytes
-            further += asking_cycles(size * w.images * w.channels, target)
-        return family.kernel_seconds(w, tile, target, *_late(w, c, target), further)
+        return family.kernel_seconds(w, tile, target, *_late(w, c, target), further * w.images * w.channels)
 
     def apply(self, s: Schedule, shape: Windows, choice: ColumnsChoice) -> Schedule:
         return apply_columns(s, shape, choice)
@@ -186,11 +181,10 @@ def _late(w: Windows, c: ColumnsChoice, target: Target) -> tuple[float, float]:
     are vector registers."""
     part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
     rows = c.rows + (0 if c.held.is_copied else w.rows.reach(c.rows))
-    lost = (1 - part) * min(rows / target.vector_registers, 1.0)
+    lost, late = (1 - part) * min(rows / target.vector_registers, 1.0), target.core.unhidden
     if c.held.is_copied:
-        return 0.0 if c.prefetch else target.core.unhidden, lost
-    late = target.core.unhidden + lost
-    return late / -(-w.rows.size // c.rows) if c.prefetch else late, lost  # the first tiles of an image still wait
+        return 0.0 if c.prefetch else late, lost
+    return lost + late / (-(-w.rows.size // c.rows) if c.prefetch else 1), lost  # an image's first tiles still wait
 
 
 def _inside(w: Windows, c: ColumnsChoice) -> float:
