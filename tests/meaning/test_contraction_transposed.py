@@ -91,6 +91,12 @@ def test_compiled_is_the_meaning(name: str, only_transposed: None, monkeypatch: 
     np.testing.assert_array_equal(found, evaluate(made, inputs)["y"])
 
 
+@pytest.mark.parametrize("name", ["groups", "batches"])
+def test_constants_of_each_batch_have_panels_of_their_own(name: str, only_transposed: None) -> None:
+    exe = compile_module(module(CASES[name]))
+    assert {d.template for d in exe.decisions.values()} == {"transposed"}
+
+
 DYNAMIC = {
     "positions": Case((1, 20, "p"), (40, 20), "n c p, o c -> n o p", "bias residual relu"),
     "images and positions": Case(("n", 9, "p"), (37, 9), "n c p, o c -> n o p", "bias"),

@@ -6,17 +6,17 @@ i in 0..n//8, j in 0..8     ->      n - 8*i - j - 1 >= 0;  8*i..8*i + 8 lies in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from tilewright.analysis.accesses import mentions
-from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
+from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
 from tilewright.analysis.proofs import never_negative
 from tilewright.analysis.regions import ranges_of, span
 from tilewright.analysis.sizes import LARGE
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjuncts, minimum
+from tilewright.expr.build import conjuncts, maximum, minimum
 from tilewright.expr.linear import Monomial, Polynomial, affine_in, expression, involves, linear_in, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
@@ -49,8 +49,12 @@ class Known:
         return self._signs[key]
 
     def at_least(self, a: Expr, b: Expr) -> bool:
-        """Whether a >= b is proved."""
-        return self.never_negative(plus(polynomial(a), polynomial(b), -1))
+        """Whether a >= b is proved: of a minimum, and of a maximum as b, for both sides."""
+        if self.never_negative(plus(polynomial(a), polynomial(b), -1)):
+            return True
+        if isinstance(a, Min):
+            return self.at_least(a.a, b) and self.at_least(a.b, b)
+        return isinstance(b, Max) and self.at_least(a, b.a) and self.at_least(a, b.b)
 
     def follows(self, p: Polynomial | None, facts: Iterable[Polynomial | None]) -> bool:
         """Whether p >= 0 is proved from one fact >= 0 of some, being no less; None stands for what is not known."""
@@ -183,10 +187,12 @@ def _absorbed(gap: Polynomial, box: dict[Var, Range], known: Known, around: froz
     return True
 
 
-def boundary(loop: For) -> Expr | None:
+def boundary(loop: For, known: Known, dead: bool = False) -> Expr | None:
     """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
     that only later iterations can fail, may not hold. Where that is the loop's first, the first in which one cannot
-    hold. None where there is no such condition."""
+    hold. Where there is no such condition, the first in which one that only earlier iterations can fail must hold. With
+    `dead`, only the iterations count in which a condition holds for nothing. `known` is what
+    the loops around say. None where there is no such place."""
     inner = ranges_of(loops_inside(loop.body))
     hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
     conds: list[Expr] = []
@@ -196,10 +202,22 @@ def boundary(loop: For) -> Expr | None:
         elif isinstance(s, Block):
             chosen = [e.cond for e in decisions(s) if isinstance(e, Select)]
             conds += [resolved(s, part) for cond in (s.where, *chosen) for part in conjuncts(cond)]
-    for most in (False, True):
+    limits: list[Callable[[Expr], Expr | None]] = [
+        lambda cond: _limit(cond, loop.var, inner, most=True),
+        lambda cond: _start(cond, loop.var, inner, most=dead),
+    ]
+    if not dead:
+        limits.insert(0, lambda cond: _limit(cond, loop.var, inner, most=False))
+    for limit in limits:
         for cond in conds:
-            place = _limit(cond, loop.var, inner, most)
-            if place is None or loop.begin in (place, simplify(minimum(place, loop.end))):
+            place = limit(cond)
+            if (
+                place is None
+                or loop.begin is place
+                or known.simplified(minimum(place, loop.end)) in (loop.begin, loop.end)
+            ):
+                continue
+            if limit is limits[-1] and known.simplified(maximum(place, loop.begin)) is loop.begin:
                 continue
             if not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
                 return simplify(loop.begin + 0) if isinstance(place, Const) and place.value < 0 else place
@@ -215,11 +233,24 @@ def decisions(block: Block) -> list[Expr]:
 def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
     """For factor*var <= rest: the first var at which the least rest no longer lets it hold; with `most`, the greatest
     rest, so that it holds for none."""
+    factor, rest = _slope(cond, var, inner)
+    if rest is None or factor >= 0 or mentions(end := rest.high if most else rest.low, {var}):
+        return None
+    return simplify(FloorDiv(end, const(-factor)) + 1)
+
+
+def _start(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
+    """For factor*var + rest >= 0: the first var at which it holds for the least rest; with `most`, for the greatest."""
+    factor, rest = _slope(cond, var, inner)
+    if rest is None or factor <= 0 or mentions(end := rest.high if most else rest.low, {var}):
+        return None
+    return simplify(FloorDiv(end * -1 + (factor - 1), const(factor)))
+
+
+def _slope(cond: Expr, var: Var, inner: Ranges) -> tuple[int, Interval | None]:
+    """For a condition factor*var + rest >= 0, the factor and what the rest is between; (0, None) for another one."""
     gap = bound(cond)
     parts = None if gap is None else linear_in(gap, var)
-    if parts is None or set(parts[0]) != {()} or parts[0][()] > 0:
-        return None
-    rest = interval(expression(parts[1]), inner)
-    if rest is None or mentions(end := rest.high if most else rest.low, {var}):
-        return None
-    return simplify(FloorDiv(end, const(-parts[0][()])) + 1)
+    if parts is None or set(parts[0]) != {()}:
+        return 0, None
+    return parts[0][()], interval(expression(parts[1]), inner)

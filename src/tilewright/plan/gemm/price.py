@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from tilewright.plan.facts.zeros import left_out
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
@@ -44,7 +45,9 @@ def _seconds(choice: Choice, size: Size, target: Target) -> float:
         most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
         each *= 1 + (MARGIN - 1) * single / most
-    return size.batch * each / target.core.hertz
+    return (
+        size.batch * each * (left_out(size.edges, choice.tile.rows) if choice.leaves_out else 1.0) / target.core.hertz
+    )
 
 
 def of_sizes(price: Callable[[Size], float], size: Size) -> float:

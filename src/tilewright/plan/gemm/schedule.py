@@ -73,7 +73,10 @@ class Contractions(Template[Product, Choice]):
         return facts.begin_inlined()
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
-        return (_whole_sums if choice.block_terms is None else _sums_in_blocks)(s, shape.found, choice)
+        (_whole_sums if choice.block_terms is None else _sums_in_blocks)(s, shape.found, choice)
+        if choice.leaves_out:
+            tiling.leave_out_zeros(s, shape.found.block.name, shape.size.edges)
+        return s
 
 
 def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:

@@ -18,6 +18,7 @@ for whole vectors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,10 +30,11 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.facts.zeros import left_out
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import level_of_sets, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
-from tilewright.plan.gemm.shape import Product, Size, recognise
+from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.template import Template
@@ -63,10 +65,15 @@ class TransposedChoice:
     dot: Dot | None = None
     held: int = 0
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether terms that are zero for all of a tile are left out."""
+        return self.dot is None and not self.held
+
 
 class TransposedContractions(Template[Product, TransposedChoice]):
     """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
-    constant, the same for all batches."""
+    constant. Of a dynamic number of columns, it is the same for all batches."""
 
     name = "transposed"
     choice = TransposedChoice
@@ -79,7 +86,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         found, size = kernel.found, kernel.size
         if not all(known(found.extents[n]) for n in (*found.reduce, *found.batch)):  # no sums, or sums of no terms
             return None
-        if size.batched_elements or size.any_rows or not size.constant_rows:
+        if size.any_rows or not size.constant_rows or (size.batched_elements and size.any_columns):
             return None
         if size.any_columns:
             kernel = recognise(Facts(self.begin(facts).func))
@@ -92,13 +99,15 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             size,
             rows=size.columns,
             columns=size.rows,
+            own=math.prod(known(found.extents[n]) for n in turned.own_batches),
             any_rows=size.any_columns,
             any_columns=False,
             usual=size.usual[::-1],
             vector=size.element,
             element=size.vector,
         )
-        return Product(turned, numbers)
+        product = Product(turned, replace(numbers, edges=()))
+        return product if size.any_columns else with_edges(facts, product)
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
         """Every register tile whose panel stays in the second cache, where columns fill a vector."""
@@ -158,6 +167,8 @@ class TransposedContractions(Template[Product, TransposedChoice]):
                 _interleave(s, found, block, choice.dot.depth, tile.lanes)
             if choice.prefetch:
                 s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
+        if choice.leaves_out:
+            tiling.leave_out_zeros(s, dot, shape.size.edges)
         s.parallel(outer[0])
         for loop in outer[1:] if choice.held else ():
             s.parallel(loop)
@@ -224,7 +235,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     stored = tile.lanes
     while choice.held and stored > choice.held * tile.rows:
         stored //= 2
-    found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, stored, target)
+    found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.leaves_out else 1.0)
+    found += transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
     elif size.element.plain and not choice.held:
@@ -233,8 +245,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         level = fits(2 * image, target)
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
-    source = where(size.vector, constant, target)
-    return max(found, constant * byte_cycles(source, target) / size.batch)
+    source = where(size.vector, constant * size.own, target)
+    return max(found, constant * byte_cycles(source, target) * size.own / size.batch)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

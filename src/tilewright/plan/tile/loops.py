@@ -15,7 +15,9 @@ from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loops_around
+from tilewright.loops.nodes import LoopKind
 from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.facts.zeros import Edges
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
@@ -158,6 +160,22 @@ def edges_alone(s: Schedule, loop: Var) -> None:
         cut_at(s, loop, (1, count - 1))
     else:
         s.unroll(loop)
+
+
+def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
+    """Terms of a sum, and of its copies in loops behind a cut, that are zero for all of a tile are not computed."""
+    for block in [b for b in blocks(s.func.body) if edges and b.init is not None and b.name.startswith(dot)]:
+        bound = [v for e in edges if isinstance(v := block.axes[e.axis].binding, Var)]
+        loops = [v for v in bound if find_loop(s.func, v).kind is LoopKind.SERIAL]
+        for loop in loops:
+            s.attempt(s.trim_sum, block.name, loop)
+        if any(is_bounded(s, block.name, v) for v in loops):
+            s.decompose_reduction(block.name, loops[0])
+        for loop in loops:
+            for _ in ("those before the first", "those after the last"):
+                s.attempt(s.partition, loop, dead=True)
+            if is_bounded(s, block.name, loop):
+                s.pad_sum(block.name, loop)
 
 
 def panel_over_the_edge(

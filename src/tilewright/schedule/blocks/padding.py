@@ -66,8 +66,9 @@ def pad(function: Function, block: Block, loop: For | None = None) -> Step:
 @primitive("cannot add up beyond the end in block {block}")
 def pad_sum(function: Function, block: Block, loop: For) -> Step:
     """The block adds terms beyond the end, too: conditions of its `where` on the loop are dropped. Legal if these terms
-    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
-    factors must be zero, since zero times infinity is NaN.
+    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there, and the other one
+    is zero, too, or finite, since zero times infinity is NaN. Conditions on elements
+    stay while the block has its init.
 
     p[k, l] was filled with select(k*2 + l < 77, …, 0):
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
@@ -175,8 +176,11 @@ def _conditions(place: PlaceBeyond, loop: For | None) -> list[Expr]:
 def _run_beyond(place: PlaceBeyond, dropped: list[Expr], evidence: list[str]) -> Step:
     """The step that drops these conditions; refused if a load beyond may be outside its buffer."""
     kept = [c for c in conjuncts(place.block.where) if c not in dropped]
-    beyond = _beyond_at_once(place, dropped, kept)
     block = place.block.replace(where=conjunction(kept))
+    indices = [(resolved(block, i), e) for ld in loads(block) for i, e in zip(ld.indices, ld.buffer.shape, strict=True)]
+    if all(place.is_inside(index, extent) for index, extent in indices):
+        return rewritten(place.function, place.block, block, None, *evidence, "all it loads is there everywhere")
+    beyond = _beyond_at_once(place, dropped, kept)
     ends = place.ends(dropped)
     inside = {load: _inside(place, load, beyond, ends) for load in loads(block)}
     for load, fresh in inside.items():
@@ -267,15 +271,19 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
     need = bound(over_loops)
-    if need is None or mentions(over_loops, spatial_loops(block)):
-        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", part=cond)
+    if need is None or (block.init is not None and mentions(over_loops, spatial_loops(block))):
+        fix = "do it after decompose_reduction"
+        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", fix, part=cond)
     zero = []
-    for buffer, conditions in filter(None, (zeros_of(function, f) for f in (product.a, product.b))):
+    for factor, other in ((product.a, product.b), (product.b, product.a)):
+        buffer, conditions = zeros_of(function, factor) or (None, [])
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
         facts = [joined(polynomial(place.known.simplified(expression(b)))) for b in inside]
-        if buffer not in function.params and place.known.follows(joined(need), facts):
+        if buffer is not None and buffer not in function.params and place.known.follows(joined(need), facts):
             zero.append(buffer.name)
-    if len(zero) == 2 or (zero and not is_float):
+            if is_finite(function, other):
+                return f"{buffer.name}, and {other} finite"
+    if len(zero) == 2:
         return " and ".join(zero)
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"

@@ -58,7 +58,8 @@ def split(function: Function, loop: For, factor: int, *, tail: str = "exact") ->
         if tail == "exact":
             raise _no_place(loop, factor, extent)
         if tail == "peel":
-            rest = _second_part(function, loop, simplify(loop.begin + count * factor))
+            facts.require_begun_inside(loop, blocks(loop), [loop])
+            rest = _second_part(function, loop.replace(begin=simplify(loop.begin + count * factor)))
             if count is const(0):
                 raise Obstacle(loop, f"{extent} iterations do not fill the inner loop once", fix="take less")
             proof = f"the iterations from {rest.begin} on run in a loop of their own"
@@ -94,11 +95,9 @@ def _no_place(loop: For, factor: int, extent: Expr) -> Obstacle:
     return Obstacle(loop, why, fix=f"take a factor from [{shown}], or {masked}" if n > 1 else masked)
 
 
-def _second_part(function: Function, loop: For, begin: Expr) -> For:
-    """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail.
-    Refuses if a block sums over the loop and has an init, which would run before each part."""
-    facts.require_begun_inside(loop, blocks(loop), [loop])
-    return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
+def _second_part(function: Function, loop: For) -> For:
+    """A part of a loop with what it defines defined anew; its blocks are called NAME.tail."""
+    return cast(For, fresh_blocks(function, fresh_copy(loop), ".tail"))
 
 
 def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
@@ -118,25 +117,28 @@ def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
 
 
 @primitive("cannot partition loop {loop}")
-def partition(function: Function, loop: For, at: int | None = None) -> Step:
+def partition(function: Function, loop: For, at: int | None = None, dead: bool = False) -> Step:
     """Cuts a loop into two that run one after the other: the iterations below `at`, and those from it on. Returns both
     variables; blocks of the second are called NAME.tail. Conditions that hold throughout a part are removed there.
     Without `at`, the cut is where the first condition on the loop stops holding; or, if that is its first iteration,
-    where the condition can no longer hold. A part in which no block runs is left out, and None returned for it.
+    where the condition can no longer hold; or, if there is none, where one that later iterations hold begins to. A part
+    in which no block runs is left out, and None returned for it; the other part is the loop then, with other bounds.
+    With `dead`, the cut is where nothing runs any more, or did not yet.
 
     for i in 0..5, j in 0..4: b where i*4 + j < 18     =>     for i in 0..4, j in 0..4: b
                                                               for i in 4..5, j in 0..4: b where i*4 + j < 18
     """
-    place = as_expr(at) if at is not None else boundary(loop)
+    around = loops_around(function.body, loop)
+    known = Known({each.var: running(each.begin, each.end) for each in around})
+    place = as_expr(at) if at is not None else boundary(loop, known, dead)
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise Obstacle(loop, why, fix=f"say where: partition({loop.name}, at)")
-    around = loops_around(function.body, loop)
-    known = Known({each.var: running(each.begin, each.end) for each in around})
-    cut = known.simplified(maximum(minimum(place, loop.end), loop.begin))
-    rest = _second_part(function, loop, cut)
-    facts.require_begun_inside(loop, blocks(loop), [each for each in around if each.var in variables_of(cut)])
-    parts = [settle(p, known) for p in (loop.replace(end=cut), rest)]
+    low = place if known.at_least(place, loop.begin) else maximum(place, loop.begin)
+    cut = known.simplified(low if known.at_least(loop.end, low) else minimum(low, loop.end))
+    facts.require_begun_inside(loop, blocks(loop), [loop, *(each for each in around if each.var in variables_of(cut))])
+    first, rest = settle(loop.replace(end=cut), known), settle(loop.replace(begin=cut), known)
+    parts = (first, _second_part(function, rest) if isinstance(first, For) and isinstance(rest, For) else rest)
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
     return rewritten(function, loop, made, variables, f"each iteration of {loop.name} runs once, in the same order")
