@@ -8,6 +8,7 @@ cache (`Cache.room`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -95,11 +96,14 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
 
 
 def _results(choice: Choice, size: Size, target: Target) -> float:
-    """Cycles in which the rows of tiles of results are waited for, unless a tile is as wide as the result: each is a
-    piece by itself, which prefetchers have not followed there. What lies in memory was asked for a tile before."""
-    whole, panels = size.rows * size.columns * size.batch * size.bits // 8, size.panels(choice.tile)
-    level = min(fits(whole, target), len(target.caches))
-    return size.rows * panels * apart_cycles(level, target) if panels > 1 and level > 1 else 0.0
+    """Cycles in which the rows of tiles of results are waited for, as far as each is on a page of its own: it is a
+    piece that prefetchers have not followed there, and a line that two pieces share comes twice. What lies in memory
+    was asked for a tile before."""
+    rows, columns = size.usual
+    row, piece = (n * size.bits // 8 for n in (columns, choice.tile.columns))
+    level, line = min(fits(rows * row * size.batch, target), len(target.caches)), target.caches[0].line
+    pieces = size.rows * size.panels(choice.tile) * (2 - math.gcd(piece, line) / line)
+    return pieces * min(row / target.page, 1.0) * apart_cycles(level, target) if level > 1 else 0.0
 
 
 def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:

@@ -64,7 +64,7 @@ class Columns(family.WindowTemplate[ColumnsChoice]):
             branches=tile.branches * (2 if c.held is Held.COLUMN else 1),
             waits=tile.loads * family.stack_cycles(room, target),
         )
-        return family.kernel_seconds(w, tile, target, *_late(w, c, target), further * w.images * w.channels)
+        return family.kernel_seconds(w, tile, target, _late(w, c, target), further * w.images * w.channels)
 
     def apply(self, s: Schedule, shape: Windows, choice: ColumnsChoice) -> Schedule:
         return apply_columns(s, shape, choice)
@@ -88,7 +88,7 @@ class DynamicWindows(family.WindowTemplate[DynamicChoice]):
             yield DynamicChoice(rows, target.lanes(shape.out.dtype), unrolled)
 
     def price(self, choice: DynamicChoice, shape: Windows, target: Target) -> float:
-        return family.kernel_seconds(shape, _tile(shape, choice, shape.columns.stride), target, late=1.0, lost=1.0)
+        return family.kernel_seconds(shape, _tile(shape, choice, shape.columns.stride), target, late=1.0)
 
     def apply(self, s: Schedule, shape: Windows, choice: DynamicChoice) -> Schedule:
         return apply_dynamic(s, shape, choice)
@@ -175,16 +175,14 @@ def _of_tile(w: Windows, rows: int, lanes: int, held: Held, target: Target) -> I
                     yield replace(one, epilogue=beside)
 
 
-def _late(w: Windows, c: ColumnsChoice, target: Target) -> tuple[float, float]:
-    """The part of an image, and of the results, that tiles wait for. Copies read in order, which hardware prefetchers
-    follow. Tiles read, and store, a part of each of several rows; prefetchers are taken to follow as many rows as there
-    are vector registers."""
-    part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
-    rows = c.rows + (0 if c.held.is_copied else w.rows.reach(c.rows))
-    lost, late = (1 - part) * min(rows / target.vector_registers, 1.0), target.core.unhidden
+def _late(w: Windows, c: ColumnsChoice, target: Target) -> float:
+    """The part of an image that tiles wait for. Copies read in order, which hardware prefetchers follow. Tiles read a
+    part of each of several rows; prefetchers are taken to follow as many rows as there are vector registers."""
     if c.held.is_copied:
-        return 0.0 if c.prefetch else late, lost
-    return lost + late / (-(-w.rows.size // c.rows) if c.prefetch else 1), lost  # an image's first tiles still wait
+        return 0.0 if c.prefetch else target.core.unhidden
+    part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
+    late = target.core.unhidden + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
+    return late / -(-w.rows.size // c.rows) if c.prefetch else late  # the first tiles of an image still wait
 
 
 def _inside(w: Windows, c: ColumnsChoice) -> float:

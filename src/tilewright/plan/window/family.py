@@ -70,18 +70,16 @@ class Tile:
     waits: float = 0.0
 
 
-def kernel_seconds(
-    w: Windows, tile: Tile, target: Target, late: float | None = None, lost: float = 0.0, further: float = 0.0
-) -> float:
+def kernel_seconds(w: Windows, tile: Tile, target: Target, late: float | None = None, further: float = 0.0) -> float:
     """Seconds of a kernel that computes its tiles, and for `further` cycles, while images arrive. It waits for a part
-    of them, `late`: what is not hidden, where nothing else is said; and once more for a part of its results, `lost`."""
+    of them, `late`: what is not hidden, where nothing else is said."""
     core, results = target.core, w.images * w.channels * w.rows.size * w.columns.size
     source, made = results * w.rows.stride * w.columns.stride * w.source.dtype.bytes, results * w.out.dtype.bytes
     read = reread_seconds(source, source + made, target)
     busy = (tile.count * _tile_cycles(w, tile, target) + further) / core.hertz
     late = core.unhidden if late is None else late
     stored = rewrite_seconds(made, source + made, target)
-    return core.kernel_seconds + (1 + lost) * stored + max(busy, read) + late * min(busy, read)
+    return core.kernel_seconds + stored + max(busy, read) + late * min(busy, read)
 
 
 def _tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
