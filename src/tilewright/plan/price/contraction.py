@@ -347,7 +347,8 @@ def dot_cycles(dot: Dot | None, target: Target) -> float:
 def _able(element: DType, vector: DType, sums: DType, target: Target) -> Iterator[Dot]:
     """The instructions that have room for operands of these types, either way."""
     for row in INSTRUCTIONS.values():
-        if row.accumulator.dtype is sums and len(row.registers[0].shape) == 2 and row.runs_on(target):
+        depth = len(row.registers[0].shape)
+        if row.accumulator.dtype is sums and depth == 2 and not row.has_tiles and row.runs_on(target):
             for one, other in (row.registers[:2], row.registers[1::-1]):
                 if one.dtype.holds(element) and other.dtype.holds(vector):
                     yield Dot(row.name, one.dtype.name, other.dtype.name)
