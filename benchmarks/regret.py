@@ -4,7 +4,8 @@
                                 [--target NAME] [--choices] [--json]
 
 Each kernel of a model with several choices becomes a program of its own, once for each choice, the cheapest first; all
-run in turns on one core, by the processor's clock, with the same inputs, warm. The regret of a kernel is the time of
+run in turns on one core, by the processor's clock, with the same inputs, warm, by what `tune/` makes and runs choices
+with. The regret of a kernel is the time of
 the choice that `plan/choose.py` takes over the least time, less one; the rank correlation (Spearman's) says how far the
 order by price is that by time. Without models, the depthwise layers of `layers.py` and the pools of `pools.py` are
 measured.
@@ -14,30 +15,23 @@ from __future__ import annotations
 
 import argparse
 import math
+import pickle
 import re
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.alone import repeat
 from benchmarks.layers import distinct
 from benchmarks.plan_costs import rank_correlation
 from benchmarks.pools import POOLS, problem_of
-from benchmarks.problems import Array, convolution
+from benchmarks.problems import convolution
 from benchmarks.report import Report, show
-from tilewright.compiler.compiled import finish, interface_of, link
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import pipeline
-from tilewright.core.passes import Pass, run_passes
-from tilewright.expr.evaluate import evaluate
-from tilewright.expr.variables import variables_of
+from tilewright.core.passes import run_passes
 from tilewright.frontends.onnx import read
-from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.symbolic import Call
+from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.plan.decision import record_of
 from tilewright.plan.facts.kernel import Facts
@@ -45,12 +39,11 @@ from tilewright.plan.template import Candidate, candidates
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.memory import allocate
 from tilewright.target import Target
+from tilewright.tune.measure import Trials
+from tilewright.tune.task import Maker, Task, task_of
 
-TURN_SECONDS = 4e-4
-"""About what a turn of a program takes: many calls, for the clock costs as much as a short one."""
-ROUNDS, MOST = 15, 24
+ROUNDS, MOST = 100, 24
 """Turns of each program; choices of a kernel that are timed, the cheapest first."""
 
 
@@ -106,110 +99,48 @@ class Measured:
         return rank_correlation(prices, [timed.seconds for timed in self.choices])
 
 
-def kernels_of(module: Module, target: Target) -> Iterator[tuple[Function, Module]]:
-    """Each kernel that the plan of a module makes, and a module that is a call of it alone. Kernels are left out of
-    which a size is no symbol of its own: nothing would tell it."""
+def tasks_of(module: Module, target: Target, size: int) -> Iterator[Task]:
+    """Each kernel that the plan of a module makes, alone, where dynamic sizes are `size`; but for those that nothing
+    can call alone."""
     passes = pipeline(target)
-    planned = run_passes(module, passes[: _place(passes)], level=GRAPH)
-    seen = set[str]()
-    for graph in [f for f in planned.functions.values() if isinstance(f, GraphFunction)]:
-        for node in graph.nodes:
-            kernel = planned.functions.get(node.attrs.callee) if isinstance(node.attrs, Call) else None
-            if isinstance(kernel, Function) and kernel.name not in seen:
-                seen.add(kernel.name)
-                alone = _alone(planned, graph, node, kernel)
-                if alone is not None:
-                    yield kernel, alone
+    place = [step.name for step in passes].index("schedule")
+    planned = run_passes(module, passes[:place], level=GRAPH)
+    for function in [f for f in planned.functions.values() if isinstance(f, Function)]:
+        task = task_of(planned, function, {symbol.name: size for symbol in function.symbols})
+        if task is not None:
+            yield task
 
 
-def _place(passes: Sequence[Pass[Module]]) -> int:
-    """Where schedules are made."""
-    return [step.name for step in passes].index("schedule")
-
-
-def _alone(planned: Module, graph: GraphFunction, node: Node, kernel: Function) -> Module | None:
-    """The module whose entry is one node of a graph; constants stay constants. None where a symbol stands nowhere
-    alone."""
-    made = {value: n for n in graph.nodes for value in n.outputs}
-    constants = [made[v] for v in dict.fromkeys(node.inputs) if v in made and made[v].op.name == "constant"]
-    known = {value for n in constants for value in n.outputs}
-    params = tuple(Value(v.name, v.type) for v in dict.fromkeys(node.inputs) if v not in known)
-    given = dict(zip([v for v in dict.fromkeys(node.inputs) if v not in known], params, strict=True))
-    sizes = [e for v in params for e in v.type.shape]
-    symbols = tuple(dict.fromkeys(s for e in sizes for s in variables_of(e)))
-    if not set(symbols) <= set(sizes) or not {
-        s for v in node.outputs for e in v.type.shape for s in variables_of(e)
-    } <= set(symbols):
-        return None
-    call = node.replace(inputs=tuple(given.get(v, v) for v in node.inputs))
-    entry = GraphFunction(
-        planned.entry, symbols, params, (*constants, call), call.outputs, tuple(v.name for v in call.outputs)
-    )
-    return replace(planned, functions={entry.name: entry, kernel.name: kernel})
-
-
-def program_of(kernel: Module, function: Function, candidate: Candidate, target: Target) -> Executable:
-    """The program that runs a kernel by a choice. Raises UserError where a step of it is refused."""
-    made = candidate.schedule(Facts(function), target).func
-    passes = pipeline(target)
-    module = kernel.with_function(made)
-    compiled = finish(module, interface_of(module.graph), passes[_place(passes) + 1 :], target)
-    return link(compiled, target, 0.0, threads=1)
-
-
-def measure_kernel(name: str, function: Function, kernel: Module, target: Target, asked: Asked) -> Measured | None:
+def measure_kernel(name: str, task: Task, target: Target, asked: Asked) -> Measured | None:
     """A kernel by its cheapest choices; None where it has one only, or is for another template."""
-    ranked = candidates(Facts(function), target)
+    ranked = candidates(Facts(task.function), target)
     if len(ranked) < 3 or not re.search(asked.template, ranked[0].template.name):  # `nests` is always one
         return None
-    feeds = _feeds(kernel.graph, asked.size)
-    found: list[tuple[Candidate, Executable]] = []
+    found: list[Candidate] = []
+    programs: list[Executable] = []
+    maker = Maker(task, target)
     for candidate in ranked:
         if len(found) < asked.most and candidate.seconds < 1:
             try:
-                found.append((candidate, program_of(kernel, function, candidate, target)))
+                programs.append(
+                    maker.program({"template": candidate.template.name, "choice": record_of(candidate.choice)})
+                )
             except UserError:
                 continue
+            found.append(candidate)
     if len(found) < 2:
         return None
-    seconds = take_turns([program for _, program in found], feeds, asked.rounds)
-    return Measured(name, tuple(Timed(c, s) for (c, _), s in zip(found, seconds, strict=True)))
+    seconds = take_turns(programs, task.sizes, asked.rounds)
+    return Measured(name, tuple(Timed(c, s) for c, s in zip(found, seconds, strict=True)))
 
 
-def _feeds(graph: GraphFunction, size: int) -> list[Array]:
-    """Numbers between 0.5 and 1 for all inputs, so that no sum comes near zero; symbols are `size`."""
-    rng, found = np.random.default_rng(0), []
-    for value in graph.params:
-        shape = [int(evaluate(e, dict.fromkeys(variables_of(e), size))) for e in value.type.shape]
-        array = allocate(math.prod(shape) * value.type.dtype.bytes).view(value.type.dtype.numpy).reshape(shape)
-        array[...] = rng.uniform(0.5, 1, shape).astype(array.dtype)
-        found.append(array)
-    return found
-
-
-def take_turns(programs: Sequence[Executable], feeds: Sequence[Array], rounds: int) -> list[float]:
-    """Processor seconds of a call of each program, the median of its turns; raises ValueError where results differ."""
-    held = [program(*feeds) for program in programs]
-    for results in held[1:]:
-        for made, first in zip(results, held[0], strict=True):
-            np.testing.assert_allclose(made, first, rtol=1e-3, atol=1e-4)
-    calls, entries = [], [program.native_call() for program in programs]
-    for entry, record in entries:
-        repeat(3, entry, record)
-        calls.append(max(1, int(TURN_SECONDS / max(_turn(3, entry, record), 1e-7))))
-    taken: list[list[float]] = [[] for _ in programs]
-    for n in range(rounds):
-        for turn in range(len(programs)):
-            which = (turn + n) % len(programs)
-            repeat(1, *entries[which])
-            taken[which].append(_turn(calls[which], *entries[which]))
-    return [statistics.median(seconds) for seconds in taken]
-
-
-def _turn(calls: int, entry: int, record: int) -> float:
-    start = time.process_time()
-    repeat(calls, entry, record)
-    return (time.process_time() - start) / calls
+def take_turns(programs: Sequence[Executable], sizes: Mapping[str, int], rounds: int) -> list[float]:
+    """Processor seconds of a call of each program, the median of its turns, by a process of `tune/` that pushes nothing
+    out of the caches; raises Failed where results differ."""
+    with Trials(sizes, 0) as trials:
+        for number, program in enumerate(programs):
+            trials.load(number, pickle.dumps(program))
+        return [statistics.median(turns) for turns in trials.time(range(len(programs)), rounds)]
 
 
 def windows() -> Iterator[tuple[str, bytes]]:
@@ -282,10 +213,10 @@ def main() -> None:
     target, found = Target.parse(asked.target), list[Measured]()
     with progress("timing choices", len(given)) as step:
         for name, model in given:
-            for function, kernel in kernels_of(read(model), target):
-                label = name if not asked.models else f"{name}: {function.name}"
+            for task in tasks_of(read(model), target, wanted.size):
+                label = name if not asked.models else f"{name}: {task.function.name}"
                 if re.search(asked.only, label):
-                    measured = measure_kernel(label, function, kernel, target, wanted)
+                    measured = measure_kernel(label, task, target, wanted)
                     found += [] if measured is None else [measured]
             step(name)
     show([*map(report_choices, found if asked.choices else ()), report(found)], asked.json)

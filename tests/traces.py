@@ -115,6 +115,7 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "part": _one_of(3, 4, 2),
     "once": _one_of(True, False),
     "front": _one_of(True, False),
+    "dead": _one_of(True, False),
 }
 """What is drawn for a parameter of this name."""
 

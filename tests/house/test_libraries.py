@@ -509,6 +509,19 @@ def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
     assert same_bits(load(tmp_path / "both.so")(x), digits(target="x86-64")(x))
 
 
+@pytest.mark.skipif(native().architecture != "x86_64", reason="x86-64 programs")
+def test_a_library_with_tiles_asks_the_system_for_them(tmp_path: Path) -> None:
+    """A machine that has none, or a system that refuses, runs the other program."""
+    tiles, plain = digits(target="x86-64-v3 +amx-tile"), digits(target="x86-64")
+    tw.save_library(tmp_path / "both.so", tiles, plain, name="digits")
+    tw.save_library(tmp_path / "plain.so", plain, name="digits")
+    names = [b"\0syscall\0" in (tmp_path / name).read_bytes() for name in ("both.so", "plain.so")]
+    assert names == [True, False]
+    x = np.ones((2, 1, 8, 8), np.float32)
+    best = tiles if {"amx-tile", "avx2"} <= native().features else plain
+    assert same_bits(load(tmp_path / "both.so")(x), best(x))
+
+
 @needs_cc
 @pytest.mark.skipif(native().architecture != "x86_64", reason="x86-64 programs")
 def test_what_c_is_told_of_a_machine_that_lacks_something(tmp_path: Path) -> None:

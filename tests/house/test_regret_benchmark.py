@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from benchmarks.layers import Layer
 from benchmarks.pools import Pool, problem_of
 from benchmarks.problems import convolution
-from benchmarks.regret import Asked, Measured, kernels_of, measure_kernel, program_of, report, take_turns
+from benchmarks.regret import Asked, Measured, measure_kernel, report, take_turns, tasks_of
 
 from tilewright.expr.dtypes import DTYPES
 from tilewright.frontends.onnx import read
 from tilewright.graph.build import GraphBuilder
+from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import candidates
 from tilewright.target import native
+from tilewright.tune.measure import Failed
+from tilewright.tune.task import Maker
 from tilewright.types.tensor import TensorType
 
 FEW = Asked(template="windows", most=3, rounds=3)
@@ -23,16 +25,16 @@ FEW = Asked(template="windows", most=3, rounds=3)
 
 def measured() -> Measured:
     model = read(convolution("x", Layer(16, 16, 3, 1, 9, 16)).model)
-    ((function, kernel),) = kernels_of(model, native())
-    found = measure_kernel("x", function, kernel, native(), FEW)
+    (task,) = tasks_of(model, native(), 1)
+    found = measure_kernel("x", task, native(), FEW)
     assert found is not None
-    assert found.choices[0].candidate.choice == _taken(function)
+    assert found.choices[0].candidate.choice == _taken(task.function)
     return found
 
 
-def _taken(function: object) -> object:
-    ranked = candidates(Facts(function), native())  # type: ignore[arg-type]
-    return next(c.choice for c in ranked if c.template.name == schedule(function, native())[1].template)  # type: ignore[arg-type]
+def _taken(function: Function) -> object:
+    ranked = candidates(Facts(function), native())
+    return next(c.choice for c in ranked if c.template.name == schedule(function, native())[1].template)
 
 
 def test_choices_are_timed_the_one_that_is_taken_first() -> None:
@@ -44,21 +46,19 @@ def test_choices_are_timed_the_one_that_is_taken_first() -> None:
 
 
 def test_kernels_of_other_templates_are_left_out() -> None:
-    ((function, kernel),) = kernels_of(read(problem_of(Pool("a network", 1, 8, 20, 2, 2)).model), native())
-    assert measure_kernel("x", function, kernel, native(), Asked(template="contraction")) is None
+    (task,) = tasks_of(read(problem_of(Pool("a network", 1, 8, 20, 2, 2)).model), native(), 1)
+    assert measure_kernel("x", task, native(), Asked(template="contraction")) is None
 
 
 def test_programs_that_differ_are_not_raced() -> None:
-    """A convolution and another one of the same sizes."""
+    """A pool of maxima and one of means, of the same sizes."""
     programs = []
     for kind in (False, True):
         model = read(problem_of(Pool("a network", 1, 8, 20, 2, 2, is_mean=kind)).model)
-        ((function, kernel),) = kernels_of(model, native())
-        best = candidates(Facts(function), native())[0]
-        programs.append(program_of(kernel, function, best, native()))
-    feeds = [np.random.default_rng(0).uniform(0, 1, (1, 8, 20, 20)).astype(np.float32)]
-    with pytest.raises(AssertionError, match="Not equal"):
-        take_turns(programs, feeds, 1)
+        (task,) = tasks_of(model, native(), 1)
+        programs.append(Maker(task, native()).program())
+    with pytest.raises(Failed, match="result 0 is off by"):
+        take_turns(programs, {}, 1)
 
 
 def test_dynamic_sizes_are_what_is_asked_for() -> None:
@@ -67,6 +67,7 @@ def test_dynamic_sizes_are_what_is_asked_for() -> None:
     x = graph.param("x", TensorType.of(DTYPES["f32"], (graph.symbol("n"), 4, 12, 20)))
     sides = {"window": (1, 1, 2, 2), "strides": (1, 1, 2, 2), "dilations": (1, 1, 1, 1)}
     module = graph.module({"y": graph.op("window_reduce", x, kind="max", **sides)})
-    ((function, kernel),) = kernels_of(module, native())
-    found = measure_kernel("x", function, kernel, native(), Asked(most=2, rounds=1, size=5))
+    (task,) = tasks_of(module, native(), 5)
+    assert task.sizes == {"n": 5}
+    found = measure_kernel("x", task, native(), Asked(most=2, rounds=1))
     assert found is not None and len(found.choices) == 2

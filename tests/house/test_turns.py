@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -115,6 +116,12 @@ def test_what_is_not_settled_keeps_its_estimate_and_says_so() -> None:
     assert target.peaks.cache_gbs == V4.peaks.cache_gbs and target.core.gather_cycles == 9.0
     assert target.origin("cache_gbs.3") == f"estimate: {UNSETTLED}"
     assert target.origin("gather_cycles") == "measured"
+    assert target.unsettled == ("cache_gbs.3",) and target.measured and not V4.measured
+    doubted = put_into(V4, {**figures, "gather_cycles": None, "cache_gbs.3": 1.0})
+    assert doubted.unsettled == ("gather_cycles",) and doubted.origin("cache_gbs.3").startswith("estimate: measured 1")
+    for each in (target, doubted):
+        back = Target.from_record(json.loads(json.dumps(each.record())))
+        assert back.origins == each.origins and back.unsettled == each.unsettled
 
 
 def test_cycles_need_their_clock_and_what_they_are_the_difference_of() -> None:

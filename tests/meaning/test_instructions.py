@@ -30,8 +30,8 @@ from tilewright.target import Target, native
 from tilewright.target.instructions import INSTRUCTIONS, Instruction, Register
 
 Array = np.ndarray[Any, Any]
-ALL = list(INSTRUCTIONS)
-HERE = [name for name, i in INSTRUCTIONS.items() if i.runs_on(native())]
+ALL = [name for name, i in INSTRUCTIONS.items() if not i.has_tiles]
+HERE = [name for name in ALL if INSTRUCTIONS[name].runs_on(native())]
 LAYOUTS = list(itertools.product(range(3), range(3)))
 """How many leading dimensions of the registers a and b are filled by repeating."""
 SOME_LAYOUTS = [(0, 0), (1, 0), (2, 1)]
@@ -173,6 +173,46 @@ def test_machines_that_have_it_run_the_instruction(name: str) -> None:
         words = re.findall(r"^\s+(?:\{\w+\}\s+)?([a-z]\w*)", listing, re.MULTILINE)
         found = [w for w in words if re.sub(r"(?<=vfmadd)\d+", "231", w) == MNEMONICS[name]]
         assert len(found) == 1, listing
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes", "mnemonic"),
+    [
+        ("x86-64-v4 +avx512vnni", 16, r"vpdpbusd\t.*zmm"),
+        ("x86-64-v4 +avx512vnni", 8, r"vpdpbusd\t.*ymm"),
+        ("x86-64-v3 +avxvnni", 8, r"vpdpbusd\t.*ymm"),
+        ("aarch64 +i8mm", 4, r"usdot\tv"),
+        ("x86-64-v3", 8, None),
+        ("x86-64-v3 +avxvnni", 4, None),
+        ("aarch64 +dotprod", 4, None),
+    ],
+)
+def test_sums_of_bytes_are_an_instruction_of_as_many_lanes(target: str, lanes: int, mnemonic: str | None) -> None:
+    machine = Target.parse(target)
+    shown = assembly(lower_function(byte_sums(lanes), machine).llvm, machine)
+    found = re.search(mnemonic or r"vpdpbusd|usdot", shown)
+    assert (found is not None) is (mnemonic is not None), shown
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
+def test_sums_of_bytes_are_the_same_in_all_lanes(lanes: int) -> None:
+    function, rng = byte_sums(lanes), np.random.default_rng(lanes)
+    given = [rng.integers(0, 1 << 32, 3 * lanes, np.uint32) for _ in range(3)]
+    wanted = [*given, np.zeros(3 * lanes, np.uint32)]
+    evaluate(function, wanted)
+    found = [*given, np.zeros_like(wanted[-1])]
+    tw.build(function)(*found)
+    np.testing.assert_array_equal(found[-1], wanted[-1])
+
+
+def byte_sums(lanes: int) -> Function:
+    """A sum of four products of bytes in each lane."""
+    return parse(f"""
+func sums(t: u32[{3 * lanes}], a: u32[{3 * lanes}], b: u32[{3 * lanes}], y: u32[{3 * lanes}]):
+  for i in 0..3:
+    vectorize l in 0..{lanes}:
+      y[i*{lanes} + l] = dot_bytes(t[i*{lanes} + l], a[i*{lanes} + l], b[i*{lanes} + l])
+""")
 
 
 def test_a_target_without_the_instruction() -> None:

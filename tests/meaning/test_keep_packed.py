@@ -24,6 +24,8 @@ Array = np.ndarray[Any, Any]
 V4 = Target.parse("x86-64-v4")
 V3 = Target.parse("x86-64-v3")
 VNNI = Target.parse("x86-64-v4 +avx512vnni")
+BYTES = (VNNI, Target.parse("x86-64-v3 +avxvnni"), Target.parse("aarch64 +i8mm"))
+"""Targets that add up products of bytes."""
 PACKED = {"packed_product", "digit_product"}
 
 
@@ -56,7 +58,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-@pytest.mark.parametrize("target", [V4, VNNI, V3], ids=str)
+@pytest.mark.parametrize("target", [V4, V3, *BYTES], ids=str)
 @pytest.mark.parametrize(
     ("dtype", "zeros", "spec", "axis"),
     [
@@ -79,7 +81,7 @@ def test_the_product_is_the_same(dtype: str, zeros: bool, spec: str, axis: int, 
         made = keep_packed(module, target)
         verify(made)
         packed = PACKED.intersection(operators(made))
-        assert packed == {"digit_product" if target is VNNI and dtype[1:] in "24" else "packed_product"}
+        assert packed == {"digit_product" if target in BYTES and dtype[1:] in "24" else "packed_product"}
         assert "contract" not in operators(made) and "dequantize" not in operators(made)
         x = np.random.default_rng(1).standard_normal((1,) * outer + (terms,)).astype(np.float32)
         (wanted,), (found,) = (list(evaluate(m, {"x": x}).values()) for m in (module, made))

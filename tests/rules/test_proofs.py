@@ -96,3 +96,13 @@ def test_tiles_of_a_quotient() -> None:
     assert tiles is simplify(SIZE // 8)
     assert never_negative(polynomial(tiles * 2 - positions), {})
     assert not never_negative(polynomial(tiles * 2 - positions - 1), {})
+
+
+def test_tiles_that_read_a_dilated_window() -> None:
+    """Of tiles of 7 places, terms 24 apart that any of them reads lie in an image of 28 between borders of 24."""
+    first, end = (I_LOOP * -7 + 17) // 24 + 1, (I_LOOP * -7 + 3) // 24 + 3
+    known = {I_LOOP: Range(const(0), const(4)), J_LOOP: Range(first, end - first)}
+    assert never_negative(polynomial(J_LOOP), known)
+    assert never_negative(polynomial(2 - J_LOOP), known)
+    assert never_negative(polynomial(I_LOOP * 7 + 6 + J_LOOP * 24 - 24), known)
+    assert not never_negative(polynomial(I_LOOP * 7 + J_LOOP * 24 - 24), known)

@@ -38,9 +38,25 @@ class Access:
         return f"{'store' if self.is_store else 'load'} {place}"
 
     @property
+    def variables(self) -> frozenset[Var]:
+        """The variables that its place depends on."""
+        return frozenset[Var]().union(*map(variables_of, self.indices))
+
+    @property
     def said(self) -> str:
         """What a statement does, as a person says it: "loads x[i]"."""
         return str(self).replace(" ", "s ", 1)
+
+
+def loads_from(root: Stmt, buffer: Buffer) -> list[Access]:
+    """The loads of a buffer in `root`."""
+    return [a for a in accesses(root) if a.buffer is buffer and not a.is_store]
+
+
+def is_read_again(root: Stmt, buffer: Buffer) -> bool:
+    """Whether an element of a buffer is read in several iterations of a loop around it."""
+    found = loads_from(root, buffer)
+    return any(not loop.is_single and loop.var not in load.variables for load in found for loop in load.loops)
 
 
 @dataclass(frozen=True, slots=True)

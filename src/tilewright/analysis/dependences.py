@@ -11,7 +11,7 @@ decided for affine indices; whatever cannot be decided counts as a dependence, o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
@@ -22,7 +22,7 @@ from tilewright.expr.linear import Polynomial, affine_in, expression, involves, 
 from tilewright.expr.nodes import Const, Expr, Mod, as_expr, const
 from tilewright.expr.simplify import Facts
 from tilewright.loops.edit import allocations, loads_of, statements
-from tilewright.loops.nodes import For, Store
+from tilewright.loops.nodes import Buffer, For, Stmt, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,19 @@ def meeting(loop: For, outer: Sequence[For], first: Access, second: Access) -> D
     """The dependence between two accesses as if they were to one buffer, None when no two iterations of the loop meet.
     The accesses are those of its body, to buffers of one shape; `outer` are the loops around it, outermost first."""
     return _meet(loop, first, second, ranges_of((*outer, loop)))
+
+
+def stored_elsewhere(loop: For, outer: Sequence[For], block: Stmt, buffers: Set[Buffer]) -> Access | None:
+    """An access of a block in a loop to one of these buffers where another iteration of the loop stores; None where
+    there is none. `outer` are the loops around the loop, outermost first."""
+    own, known, inside = set(statements(block)), ranges_of([*outer, loop]), accesses(loop.body)
+    touching = [a for a in inside if a.buffer in buffers]
+    stores = {(a.buffer, a.indices, a.loops): settled(a, known) for a in touching if a.is_store}.values()
+    for access in [a for a in touching if a.statement in own]:
+        mine = settled(access, known)
+        if any(s.buffer is mine.buffer and _meet(loop, s, mine, known) is not None for s in stores):
+            return access
+    return None
 
 
 def are_apart(first: Access, second: Access, outer: Ranges) -> bool:

@@ -147,6 +147,20 @@ def covered(begin: Polynomial, extent: Expr, loops: Sequence[For]) -> Range | No
     return None if mentions(start, moving) or mentions(total, moving) else Range(simplify(start), simplify(total))
 
 
+def covered_where(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[For]) -> Range | None:
+    """What parts cover, of a `total`, of which only those run that the conditions let; they must say that a part begins
+    below some place, which is then where the whole ends."""
+    begin, moving = Var("begin"), {loop.var for loop in loops}
+    gaps: dict[Expr, Polynomial | None] = {}
+    for cond in clips:
+        assert isinstance(cond, Lt)
+        gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
+        told = exchanged(gap, [(part.begin, begin)], moving)
+        gaps[cond] = None if told is None else plus(told, {(): 1}, -1)
+    made, left = tighten({begin: total}, gaps, NOTHING)
+    return None if left else made[begin]
+
+
 def _steps_by(p: Polynomial, loop: For, span: Polynomial) -> tuple[Polynomial, Polynomial] | None:
     """(step, rest) of a polynomial that is linear in a loop, whose step is `span` if it has several iterations."""
     parts = linear_in(p, loop.var)
@@ -191,6 +205,13 @@ def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
 def known_in(loops: tuple[For, ...]) -> Known:
     """What is known in loops. Ends that a split clipped count as whole."""
     return Known(ranges_in(loops))
+
+
+def fills_all(domain: Domain) -> bool:
+    """Whether the block stores every element of its buffer."""
+    store = domain.store
+    parts = [(values_of(i, domain), Range(const(0), e)) for i, e in zip(store.indices, store.buffer.shape, strict=True)]
+    return not domain.conditions and all(part is not None and NOTHING.within(whole, part) for part, whole in parts)
 
 
 def inverse(indices: Sequence[Expr], box: Ranges) -> Callable[[Sequence[Expr]], dict[Expr, Expr]]:

@@ -225,3 +225,15 @@ def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | Non
         if not touch.access.is_store and not any(covers(store, touch, around) for store in stores):
             return touch
     return None
+
+
+def moved_around(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
+    """The elements of a buffer that an iteration touches, that it must load first, and that it stores at the end."""
+    known, outer = known_in(tuple(around)), frozenset(each.var for each in around)
+    found = touches(loop.body, source)
+    parts = [tightened(elements(t), known, outer) for t in found]
+    writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
+    touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), exactly(writes, known)
+    begins = unwritten(found, around) is None and not (writes and exact is None)
+    loaded = None if begins else touched.inside(source.shape, known)
+    return touched, loaded, (exact or cover_all(writes, parts, known).inside(source.shape, known)) if writes else None

@@ -1,7 +1,10 @@
-"""What fills a local buffer, where one block alone does: which block, where with zeros, whether with finite numbers.
+"""What fills a local buffer: one block, or one beside others that store zeros; where zeros are, what is finite.
 
 for i in 0..9: block q(vi = i): q[vi] = select(vi < 8, x[min(vi, 7)], 0.0)
                                     filling_of(q): block q, over vi in 0..9
+                                    zeros_of(q[vj + 1]): q, [vj + 1 < 8]
+for i in 0..9: block zero(vi = i): q[vi] = 0.0
+for i in 0..8: block copy(vi = i): q[vi] = x[vi]
                                     zeros_of(q[vj + 1]): q, [vj + 1 < 8]
 """
 
@@ -10,13 +13,15 @@ from __future__ import annotations
 import math
 
 from tilewright.analysis.domains import Domain, domain_of
+from tilewright.analysis.known import Known
 from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjuncts
-from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Cast, Const, Expr, Select
+from tilewright.expr.build import conjuncts, less, less_equal
+from tilewright.expr.linear import expression, polynomial
+from tilewright.expr.nodes import Cast, Const, Expr, Mod, Select, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import (
     allocations,
     blocks,
@@ -27,12 +32,12 @@ from tilewright.loops.edit import (
     statements,
     stored_buffers,
 )
-from tilewright.loops.nodes import Block, Buffer, Function, Load, LoopKind, Stmt, Store
+from tilewright.loops.nodes import Block, Buffer, Function, Load, Stmt, Store
 
 
 def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
-    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
-    the points of its block). None where there is none."""
+    """(the nest of loops, one for each dimension, that alone fills a buffer, each element once and by itself; the
+    points of its block). None where there is none."""
     stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
     block = next((b for b in blocks(function.body) if b.body in stores), None)
     if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
@@ -41,17 +46,24 @@ def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None
     nest, domain = [*loops, block][0], domain_of(block, loops)
     if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
         return None
-    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
-    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
+    return (nest, domain) if _is_whole(domain) else None
+
+
+def _is_whole(domain: Domain) -> bool:
+    """Whether the points of a block are the elements of the buffer that it stores to."""
+    store = domain.store
+    return domain.box == dict(zip(store.indices, whole(store.buffer.shape), strict=True)) and not domain.conditions
 
 
 def zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | None:
     """The local buffer that a factor is loaded from and that holds zeros where one of some conditions fails, which are
     in the variables that the factor is written in; None where that is not known."""
     factor = _unconverted(factor)
-    filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
-    if filling is None or not isinstance(factor, Load):
+    if not isinstance(factor, Load):
         return None
+    filling = filling_of(function, factor.buffer)
+    if filling is None:
+        return _stored_inside(function, factor)
     store = filling[1].store
     value = _unconverted(store.value)
     if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
@@ -60,31 +72,83 @@ def zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | No
     return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
 
 
+def _stored_inside(function: Function, load: Load) -> tuple[Buffer, list[Expr]] | None:
+    """The same of a buffer to which one block stores anything inside a box, and others zeros. Elements that none of
+    them stores are not read."""
+    writers = _writers(function, load.buffer)
+    others = [d for d in writers or () if not _stores_zeros(d)]
+    if writers is None or len(writers) < 2 or len(others) != 1 or others[0].conditions:
+        return None
+    (inner,) = others
+    conditions: list[Expr] = []
+    for at, place, extent in zip(load.indices, inner.store.indices, load.buffer.shape, strict=True):
+        axes = {m: c for m, c in polynomial(place).items() if m}
+        if not axes and extent is const(1):
+            continue
+        axis = next((m[0] for m, c in axes.items() if c == 1 and len(m) == 1), None) if len(axes) == 1 else None
+        if not isinstance(axis, Var) or axis not in inner.box:
+            return None
+        first, box = simplify(place - axis), inner.box[axis]
+        begin, end = simplify(box.begin + first), simplify(box.end + first)
+        conditions += [less_equal(begin, at)] if begin is not const(0) else []
+        conditions += [less(at, end)] if end is not extent else []
+    return load.buffer, conditions
+
+
+def _writers(function: Function, buffer: Buffer) -> list[Domain] | None:
+    """The points at which each block stores to a local buffer that stores of blocks alone fill, in order; None where
+    one is not known, or a sum."""
+    found: list[Domain] = []
+    for block in blocks(function.body):
+        if buffer in stored_buffers(block):
+            domain = domain_of(block, loops_around(function.body, block))
+            if isinstance(domain, str) or block.reduce or not isinstance(block.body, Store):
+                return None
+            found.append(domain)
+    return found if buffer in allocations(function.body) else None
+
+
+def _stores_zeros(domain: Domain) -> bool:
+    value = domain.store.value
+    return isinstance(value, Const) and value.value == 0
+
+
+def _is_blank(domain: Domain) -> bool:
+    """Whether a block fills a buffer with zeros, all of it."""
+    return _stores_zeros(domain) and _is_whole(domain)
+
+
 def stretched(function: Function, reader: Block, buffer: Buffer, dimension: int, step: int) -> int | None:
     """The remainder by `step` of all indices in a dimension of a local buffer at which it may hold another number than
     zero when a block reads it: it was filled with zeros, all of it, and then only stored to at such indices. None where
     that is not known."""
     inside = list(blocks(function.body))
     before = inside[: inside.index(reader)]
-    writers = [b for b in inside if buffer in stored_buffers(b)]
-    found: set[int] = set()
-    filled = False
-    if buffer not in allocations(function.body) or any(b not in before for b in writers):
+    writers = _writers(function, buffer)
+    if writers is None or any(buffer in stored_buffers(b) for b in inside if b not in before):
         return None
-    for block in writers:
-        domain = domain_of(block, loops_around(function.body, block))
-        if isinstance(domain, str) or block.reduce or domain.store.buffer is not buffer:
-            return None
-        value = domain.store.value
-        if isinstance(value, Const) and value.value == 0:
-            box = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
-            filled |= box and not domain.conditions
-            continue
+    found: set[int] = set()
+    for domain in [d for d in writers if not _is_blank(d)]:
         index = polynomial(domain.store.indices[dimension])
         if any(c % step for m, c in index.items() if m):
             return None
         found.add(index.get((), 0) % step)
-    return found.pop() if filled and len(found) == 1 else None
+    return found.pop() if any(map(_is_blank, writers)) and len(found) == 1 else None
+
+
+def nonzero_at(function: Function, block: Block, factor: Expr, axis: Var, size: int, known: Known) -> Expr | None:
+    """The value of an axis, of `size` values, for which a factor of a block may be another number than zero; None where
+    there is not just one."""
+    if not isinstance(factor, Load):
+        return None
+    for dimension, index in enumerate(factor.indices):
+        rest = {m: c % size for m, c in polynomial(index).items() if c % size}
+        at = stretched(function, block, factor.buffer, dimension, size)
+        if at is not None and rest.pop((axis,), 0) == 1 and not any(axis in m for m in rest):
+            sign = 1 if size == 2 else -1  # of two, a number and its opposite are the same one
+            value = expression({**{m: sign * c for m, c in rest.items()}, (): at + sign * rest.get((), 0)})
+            return known.simplified(Mod(value, const(size)))
+    return None
 
 
 def apart(function: Function, buffer: Buffer, dimension: int) -> int:

@@ -17,8 +17,8 @@ from tilewright.analysis.dependences import Dependence, carried
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, Max, Min, Mul, Or, const
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, loads, loads_of, loops_inside, statements
-from tilewright.loops.nodes import Assert, Block, Buffer, For, Load, Seq, Stmt, Store, While
+from tilewright.loops.edit import allocations, blocks, loads, loads_of, loops_inside, perfect_nest, statements
+from tilewright.loops.nodes import Assert, Block, Buffer, For, If, Load, Seq, Stmt, Store, While
 from tilewright.types.scopes import Scope
 
 
@@ -100,6 +100,27 @@ def accumulation(block: Block) -> Summed | None:
             again = any(load.buffer is store.buffer for load in loads(term))
             return None if again else Summed(block, type(value), store.buffer, store.indices, term)
     return None
+
+
+def is_schedulable(nest: For) -> bool:
+    """Whether all that a nest does is points and accumulations."""
+    inside = blocks(nest)
+    stores = all(isinstance(b.body, Store) for b in inside)
+    branches = any(isinstance(s, If | While | Assert) for s in statements(nest))
+    return stores and not branches and all(accumulation(b) is not None for b in inside if b.reduce)
+
+
+@lru_cache(maxsize=1 << 6)
+def holds_points(nest: Stmt) -> bool:
+    """Whether a nest is loops over independent points, with nothing between the loops."""
+    loops, _ = perfect_nest(nest)
+    return bool(loops) and all(is_spatial(loop) for loop in loops)
+
+
+def product_in(block: Block) -> Mul | None:
+    """The products that a block adds up, whatever its init and its condition; None where it does something else."""
+    found = accumulation(block.replace(init=None, where=None))
+    return found.term if found is not None and found.op is Add and isinstance(found.term, Mul) else None
 
 
 def summed_in(loop: For) -> tuple[Summed, ...]:

@@ -6,18 +6,19 @@ i in 0..n//8, j in 0..8     ->      n - 8*i - j - 1 >= 0;  8*i..8*i + 8 lies in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from tilewright.analysis.accesses import mentions
-from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
+from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
 from tilewright.analysis.proofs import never_negative
 from tilewright.analysis.regions import ranges_of, span
+from tilewright.analysis.sizes import LARGE
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjuncts, minimum
-from tilewright.expr.linear import Monomial, Polynomial, expression, involves, linear_in, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Min, Select, Var, const
+from tilewright.expr.build import conjuncts, maximum, minimum
+from tilewright.expr.linear import Monomial, Polynomial, affine_in, expression, involves, linear_in, plus, polynomial
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import bits_of
 from tilewright.loops.edit import loops_inside, statements
@@ -48,8 +49,12 @@ class Known:
         return self._signs[key]
 
     def at_least(self, a: Expr, b: Expr) -> bool:
-        """Whether a >= b is proved."""
-        return self.never_negative(plus(polynomial(a), polynomial(b), -1))
+        """Whether a >= b is proved: of a minimum, and of a maximum as b, for both sides."""
+        if self.never_negative(plus(polynomial(a), polynomial(b), -1)):
+            return True
+        if isinstance(a, Min):
+            return self.at_least(a.a, b) and self.at_least(a.b, b)
+        return isinstance(b, Max) and self.at_least(a, b.a) and self.at_least(a, b.b)
 
     def follows(self, p: Polynomial | None, facts: Iterable[Polynomial | None]) -> bool:
         """Whether p >= 0 is proved from one fact >= 0 of some, being no less; None stands for what is not known."""
@@ -63,6 +68,17 @@ class Known:
         """The expression in its simplest form."""
         return simplify(e, self.facts)
 
+    def holds(self, cond: Expr) -> bool:
+        """Whether a condition is known to hold."""
+        decided = self.simplified(cond)
+        spare = bound(decided)
+        return bool(decided.value) if isinstance(decided, Const) else spare is not None and self.never_negative(spare)
+
+    def fails(self, cond: Expr) -> bool:
+        """Whether a condition is known to hold nowhere."""
+        spare = bound(cond)
+        return spare is not None and self.never_negative(plus({(): -1}, spare, -1))
+
     def where(self, ranges: Mapping[Var, Range]) -> Known:
         """What is known where further variables are in ranges, too."""
         key = tuple(ranges.items())
@@ -73,6 +89,16 @@ class Known:
 
 NOTHING = Known()
 """What is known of symbols alone."""
+
+
+def running(begin: Expr, end: Expr) -> Range:
+    """The range of a loop that runs at all: it begins before it ends."""
+    if isinstance(end, Max) and begin in (end.a, end.b):
+        end = end.b if end.a is begin else end.a
+    if isinstance(begin, Min):
+        past = [e for e in (begin.a, begin.b) if NOTHING.at_least(e, end)]
+        begin = begin if not past else begin.b if past[0] is begin.a else begin.a
+    return span(begin, end)
 
 
 def resolved(block: Block, e: Expr) -> Expr:
@@ -114,6 +140,23 @@ def exchanged(gap: Polynomial, names: Iterable[tuple[Expr, Expr]], moving: set[V
     return None if involves(gap, moving) else gap
 
 
+def limits(where: Expr | None, axis: Var, step: int = 1) -> tuple[int, int]:
+    """The first value of an axis from which on a condition holds, and the first beyond for which it may not. The axis
+    counts by `step`, and what is between is counted by another one."""
+    first, end = 0, LARGE
+    for cond in conjuncts(where):
+        p = bound(cond)
+        found = affine_in(p, axis) if p is not None else None
+        if found is None or set(found[0]) != {()}:
+            continue
+        number = found[1].get((), 0)
+        if found[0][()] == step:
+            first = max(first, -(number // step))
+        elif found[0][()] == -step:
+            end = min(end, (number + 1) // step)
+    return first, end
+
+
 def tighten(
     box: Ranges, conditions: Mapping[Expr, Polynomial | None], known: Known, around: frozenset[Var] = frozenset()
 ) -> tuple[dict[Var, Range], list[Expr]]:
@@ -144,10 +187,12 @@ def _absorbed(gap: Polynomial, box: dict[Var, Range], known: Known, around: froz
     return True
 
 
-def boundary(loop: For) -> Expr | None:
+def boundary(loop: For, known: Known, dead: bool = False) -> Expr | None:
     """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
     that only later iterations can fail, may not hold. Where that is the loop's first, the first in which one cannot
-    hold. None where there is no such condition."""
+    hold. Where there is no such condition, the first in which one that only earlier iterations can fail must hold. With
+    `dead`, only the iterations count in which a condition holds for nothing. `known` is what
+    the loops around say. None where there is no such place."""
     inner = ranges_of(loops_inside(loop.body))
     hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
     conds: list[Expr] = []
@@ -157,10 +202,22 @@ def boundary(loop: For) -> Expr | None:
         elif isinstance(s, Block):
             chosen = [e.cond for e in decisions(s) if isinstance(e, Select)]
             conds += [resolved(s, part) for cond in (s.where, *chosen) for part in conjuncts(cond)]
-    for most in (False, True):
+    limits: list[Callable[[Expr], Expr | None]] = [
+        lambda cond: _limit(cond, loop.var, inner, most=True),
+        lambda cond: _start(cond, loop.var, inner, most=dead),
+    ]
+    if not dead:
+        limits.insert(0, lambda cond: _limit(cond, loop.var, inner, most=False))
+    for limit in limits:
         for cond in conds:
-            place = _limit(cond, loop.var, inner, most)
-            if place is None or loop.begin in (place, simplify(minimum(place, loop.end))):
+            place = limit(cond)
+            if (
+                place is None
+                or loop.begin is place
+                or known.simplified(minimum(place, loop.end)) in (loop.begin, loop.end)
+            ):
+                continue
+            if limit is limits[-1] and known.simplified(maximum(place, loop.begin)) is loop.begin:
                 continue
             if not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
                 return simplify(loop.begin + 0) if isinstance(place, Const) and place.value < 0 else place
@@ -176,11 +233,24 @@ def decisions(block: Block) -> list[Expr]:
 def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
     """For factor*var <= rest: the first var at which the least rest no longer lets it hold; with `most`, the greatest
     rest, so that it holds for none."""
+    factor, rest = _slope(cond, var, inner)
+    if rest is None or factor >= 0 or mentions(end := rest.high if most else rest.low, {var}):
+        return None
+    return simplify(FloorDiv(end, const(-factor)) + 1)
+
+
+def _start(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
+    """For factor*var + rest >= 0: the first var at which it holds for the least rest; with `most`, for the greatest."""
+    factor, rest = _slope(cond, var, inner)
+    if rest is None or factor <= 0 or mentions(end := rest.high if most else rest.low, {var}):
+        return None
+    return simplify(FloorDiv(end * -1 + (factor - 1), const(factor)))
+
+
+def _slope(cond: Expr, var: Var, inner: Ranges) -> tuple[int, Interval | None]:
+    """For a condition factor*var + rest >= 0, the factor and what the rest is between; (0, None) for another one."""
     gap = bound(cond)
     parts = None if gap is None else linear_in(gap, var)
-    if parts is None or set(parts[0]) != {()} or parts[0][()] > 0:
-        return None
-    rest = interval(expression(parts[1]), inner)
-    if rest is None or mentions(end := rest.high if most else rest.low, {var}):
-        return None
-    return simplify(FloorDiv(end, const(-parts[0][()])) + 1)
+    if parts is None or set(parts[0]) != {()}:
+        return 0, None
+    return parts[0][()], interval(expression(parts[1]), inner)

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
 
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import loaded_buffers, loads_of, statements, stored_buffers
+from tilewright.loops.edit import blocks, loaded_buffers, loads_of, statements, stored_buffers
 from tilewright.loops.nodes import (
     Alloc,
+    Block,
     Buffer,
     CallFunction,
     For,
+    Function,
+    If,
     Let,
     Load,
     Prefetch,
@@ -102,6 +105,16 @@ def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
 
 
+def allocation_of(function: Function, buffer: Buffer) -> Alloc | None:
+    """Where a buffer is allocated; None of one that the function is given."""
+    return next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer), None)
+
+
+def writers_of(function: Function, buffer: Buffer) -> list[Block]:
+    """The blocks that store to a buffer."""
+    return [b for b in blocks(function.body) if buffer in stored_buffers(b)]
+
+
 def readers_of(root: Stmt, buffer: Buffer) -> list[Stmt]:
     """The statements in `root` that load from a buffer, in program order."""
     parts = root.body if isinstance(root, Seq) else (root,)
@@ -112,3 +125,16 @@ def readers_of(root: Stmt, buffer: Buffer) -> list[Stmt]:
 def prefetches_of(root: Stmt, buffer: Buffer) -> list[Prefetch]:
     """The statements in `root` that prefetch a buffer, by its place in memory."""
     return [s for s in statements(root) if isinstance(s, Prefetch) and s.place.buffer is buffer]
+
+
+def acts_in_blocks(stmt: Stmt) -> bool:
+    """Whether nothing outside the bodies of blocks reads or writes memory, the conditions of blocks neither: all parts
+    of a condition are evaluated."""
+    match stmt:
+        case Block():
+            return not any(map(loads_of, stmt.own()))
+        case Alloc() | Prefetch():
+            return True
+        case Seq() | For() | If() | Let():
+            return all(acts_in_blocks(c) if isinstance(c, Stmt) else not loads_of(c) for c in stmt.children())
+    return False

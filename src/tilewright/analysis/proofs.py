@@ -14,9 +14,11 @@ from functools import lru_cache
 from typing import cast
 
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
+from tilewright.core.walk import substitute
 from tilewright.expr.linear import LARGEST, Monomial, Polynomial, affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Var, const
-from tilewright.expr.simplify import Facts
+from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.variables import variables_of
 
 MOST_CHOICES = 4
 """How many minima and maxima are replaced by one of their sides."""
@@ -70,10 +72,12 @@ def _at_worst(p: Polynomial, order: list[Var], ranges: Ranges, facts: Facts) -> 
     """Whether p >= 0 is proved by taking the variables, the last one first, to the end that makes p least: the ends may
     be over variables before it, and a minimum there may be what they have in common with the rest."""
     for side in _sides(p, MOST_CHOICES):
-        n = next((n for n in reversed(range(len(order))) if any(order[n] in m for m in side)), None)
+        divided = any(len(m) == 1 and _divisor(m[0]) for m in side)
+        used = frozenset[Expr]().union(*side) if not divided else variables_of(expression(side))
+        n = next((n for n in reversed(range(len(order))) if order[n] in used), None)
+        if (n is None or divided) and facts.at_least_zero(_without_divisions(side)):
+            return True
         if n is None:
-            if Facts().at_least_zero(_without_divisions(side)):
-                return True
             continue
         least = _least(side, order[n], ranges[order[n]], facts)
         if least is not None and _at_worst(least, order[:n], ranges, facts):
@@ -83,13 +87,30 @@ def _at_worst(p: Polynomial, order: list[Var], ranges: Ranges, facts: Facts) -> 
 
 def _least(p: Polynomial, var: Var, span: Range, facts: Facts) -> Polynomial | None:
     """The polynomial with a variable at the end that makes it least; None where that is not known."""
-    parts = affine_in(p, var)
+    divided = any(atom is not var and var in variables_of(atom) for monomial in p for atom in monomial)
+    parts = None if divided else affine_in(p, var)
     if parts is None:
-        return None
+        slopes = {_slope(monomial, c, var) for monomial, c in p.items()} - {0}
+        if len(slopes) != 1 or None in slopes:
+            return None
+        return polynomial(simplify(substitute(expression(p), {var: span.begin if slopes == {1} else span.last})))
     factor, rest = parts
     if facts.at_least_zero(factor):
         return plus(rest, times(factor, polynomial(span.begin)))
     return plus(rest, times(factor, polynomial(span.last))) if facts.at_least_zero(plus({}, factor, -1)) else None
+
+
+def _slope(monomial: Monomial, c: int, var: Var) -> int | None:
+    """Whether c times a monomial grows with a variable (1), falls (-1), or does not have it (0): a multiple of it, or a
+    division of a sum with a multiple of it by a number. None where that is not known."""
+    if not any(var in variables_of(atom) for atom in monomial):
+        return 0
+    only = monomial[0] if len(monomial) == 1 else None
+    inner = polynomial(only.a) if isinstance(only, FloorDiv) and _divisor(only) > 0 else {monomial: 1}
+    parts = affine_in(inner, var)
+    if parts is None or set(parts[0]) != {()}:
+        return None
+    return 1 if c * parts[0][()] > 0 else -1
 
 
 def _sides(p: Polynomial, choices: int) -> Iterator[Polynomial]:

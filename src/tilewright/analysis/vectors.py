@@ -136,3 +136,15 @@ def stays_forward(distances: Vector, order: Sequence[int]) -> bool:
     assert before is not None
     assert then is not None
     return (before > 0) == (then > 0)
+
+
+def stays_forward_skewed(distances: Vector, step: int) -> bool:
+    """Whether iterations of two loops at these distances keep their order when the outer loop runs over outer*step +
+    inner. Those of one iteration of the outer loop always do."""
+    outer, inner = distances
+    if outer == 0 or inner == 0:
+        return True
+    if outer is None or inner is None:
+        return False
+    along = outer * step + inner
+    return (along or outer) * outer > 0

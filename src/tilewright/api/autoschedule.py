@@ -10,8 +10,8 @@ from tilewright.compiler.pipeline import schedule_kernel
 from tilewright.core.forced import Forced
 from tilewright.loops.nodes import Function
 from tilewright.loops.verify import verify as verify_function
+from tilewright.lower.kernels.share_out import share_loops
 from tilewright.plan.choose import schedule
-from tilewright.plan.threads import share_loops
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 from tilewright.runtime.machine import measured

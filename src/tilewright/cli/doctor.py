@@ -174,5 +174,5 @@ def _target_record(target: Target) -> dict[str, Json]:
         "threads": target.threads,
         "caches": [asdict(cache) for cache in target.caches],
         "family": target.family,
-        "origins": dict(target.origins),
+        "origins": target.origins.record(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -10,6 +11,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.report.errors import InternalError
+from tilewright.target.instructions import Instruction
 
 
 @dataclass(slots=True)
@@ -26,7 +28,7 @@ class Emitter:
     `scopes` has values that are valid while a scope is open, also the results of some instructions by their text;
     `loaded` has values loaded from memory; `loops` has the loops around the emitted code, outermost first; `allocas`
     are the instructions at the start of the function. `converts_f16` says whether any cast is between f16 and f32, for
-    which a target needs instructions."""
+    which a target needs instructions; `byte_dots` are those that the target has for `dot_bytes`, by their lanes."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -38,6 +40,7 @@ class Emitter:
         self.declarations: set[str] = set()
         self.label = "entry"
         self.converts_f16 = False
+        self.byte_dots: Mapping[int, Instruction] = {}
 
     def start(self, label: str) -> None:
         """Begins a basic block."""

@@ -12,7 +12,6 @@ from tilewright.expr import dtypes
 from tilewright.expr.intrinsics import FAR, FREE
 from tilewright.expr.nodes import Call, const
 from tilewright.report.errors import InternalError
-from tilewright.target.instructions import BYTE_DOT
 
 RARELY = "!3"
 """The metadata of a branch that is hardly ever taken: see module.py."""
@@ -131,14 +130,14 @@ def _isinf(out: Emitter, node: Call, arguments: list[str]) -> str:
 
 
 def _dot_bytes(out: Emitter, node: Call, arguments: list[str]) -> str:
-    """One instruction on vectors of its lanes, which only targets are asked for that have it; elsewhere the sum of four
-    products."""
+    """One instruction on vectors for which the target has it; elsewhere the sum of four products."""
     lanes, (total, a, b) = node.lanes, arguments
     t = value_type(node.dtype, lanes)
-    if lanes == BYTE_DOT.accumulator.lanes:
+    row = out.byte_dots.get(lanes)
+    if row is not None:
         quads = vector_of("i8", 4 * lanes)
         given = [out.fresh(f"bitcast {t} {v} to {quads}") for v in (a, b)]
-        return issue(out, BYTE_DOT, dict(zip([r.name for r in BYTE_DOT.registers], [*given, total], strict=True)))
+        return issue(out, row, dict(zip([r.name for r in row.registers], [*given, total], strict=True)))
 
     def number(value: int) -> str:
         return out.splat_literal(str(value), element_type(node.dtype), lanes)

@@ -25,6 +25,7 @@ from tilewright.loops.nodes import Function, Publish
 from tilewright.loops.text import constants_of
 from tilewright.report.errors import UserError
 from tilewright.target import Target
+from tilewright.target.instructions import byte_dots
 
 PROGRAM = "program"
 
@@ -136,6 +137,7 @@ def _unit(
     looks = False
     for function in functions:
         body = Statements(faults, before)
+        body.out.byte_dots = byte_dots(target)
         if function.name == entry:
             body.sites = sites
             parts.append(_entry(function, body))

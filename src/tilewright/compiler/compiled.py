@@ -27,12 +27,12 @@ from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Reserve
 from tilewright.loops.text import constants_of
 from tilewright.plan.decision import Choices
-from tilewright.plan.fusion.explain import KernelRow, rows_at
+from tilewright.plan.fusion.explain import KernelRow
 from tilewright.report import settings
 from tilewright.report.settings import Show
 from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.inside import Inside, Origin, Stages
+from tilewright.runtime.inside import Inside, Origin, Stages, rows_at
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program, Site

@@ -25,7 +25,7 @@ from tilewright.lower.loops.vectorize import vectorize
 from tilewright.lower.memory.check_memory import check_memory
 from tilewright.lower.memory.guard_buffers import guard_buffers
 from tilewright.target import Target
-from tilewright.target.instructions import BYTE_DOT
+from tilewright.target.instructions import byte_dots
 
 
 def verify_program(module: Module) -> None:
@@ -53,7 +53,7 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
         on_functions("fuse-multiply-add", joined, LOOPS, since=2),
         on_functions("narrow-casts", expand_narrow_casts, LOOPS),
         on_functions("promote-f16", promote_f16, LOOPS),
-        on_functions("expand-math", lambda f: expand_math(f, target.has_fma, BYTE_DOT.runs_on(target)), LOOPS),
+        on_functions("expand-math", lambda f: expand_math(f, target.has_fma, bool(byte_dots(target))), LOOPS),
         on_functions("flatten", flatten_buffers, LOOPS),
         on_functions("simplify-indices", simplify_indices, LOOPS, since=1),
         on_functions("select-instructions", lambda f: select_instructions(f, target), LOOPS),

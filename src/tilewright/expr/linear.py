@@ -256,3 +256,19 @@ def linear_in(p: Polynomial, var: Var) -> tuple[Polynomial, Polynomial] | None:
 def involves(p: Polynomial, variables: Collection[Var]) -> bool:
     """Whether one of the variables occurs in a polynomial, inside atoms, too."""
     return any(not atom.variables.isdisjoint(variables) for monomial in p for atom in monomial)
+
+
+def digits_of(index: Expr, extents: Mapping[Var, int]) -> dict[Var, int] | None:
+    """The axes that are the digits of an index, the highest first, each with its weight: `v`, or `v*8 + u` where u has
+    8 values; or, backwards, of what is left to the last one. None where they are not, as in a window."""
+    p = dict(polynomial(index))
+    number, found, weight = p.pop((), 0), dict[Var, int](), 1
+    for factor, m in sorted(((abs(c), m) for m, c in p.items()), key=lambda term: term[0]):
+        if len(m) != 1 or not isinstance(m[0], Var) or factor != weight or m[0] not in extents:
+            return None
+        found[m[0]] = weight
+        weight *= extents[m[0]]
+    backwards = {c < 0 for c in p.values()}
+    if len(backwards) > 1 or (p and number != (weight - 1 if True in backwards else 0)):
+        return None
+    return dict(reversed(found.items()))

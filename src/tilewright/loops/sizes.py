@@ -8,6 +8,7 @@ from tilewright.expr.nodes import Const
 from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops.faults import Fault
 from tilewright.loops.nodes import Buffer
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 MOST_ELEMENTS = 1 << 40
 """The most elements of a buffer by its constant dimensions, and the largest number that a size is computed with."""
@@ -17,6 +18,12 @@ def bytes_of(buffer: Buffer) -> int | None:
     """The bytes of a buffer; None of one with a dynamic dimension."""
     count = product_of(buffer.shape)
     return int(count.value) * buffer.dtype.bytes if isinstance(count, Const) else None
+
+
+def fits_stack(buffer: Buffer) -> bool:
+    """Whether a buffer may be on the stack: its size is known, and no more than there is room for."""
+    size = bytes_of(buffer)
+    return size is not None and size <= MOST_BYTES[Scope.STACK]
 
 
 def check_size(at: Node, buffer: Buffer) -> None:

@@ -402,3 +402,15 @@ def _instruct(printer: Printer, e: Expr) -> str:
 EXTENSIONS[Load] = _load
 EXTENSIONS[Instruct] = _instruct
 nodes.printer[:] = [show]
+
+
+def word_of(stmt: Stmt) -> str:
+    """A statement as a person calls it."""
+    match stmt:
+        case Block(name):
+            return f"block {name}"
+        case For(var):
+            return f"loop {var.name}"
+        case Seq(body):
+            return f"a sequence of {len(body)} statements"
+    return f"a statement {type(stmt).__name__.lower()}"

@@ -66,6 +66,19 @@ class Spec(Interned):
         """All axes: the output's, then the reduced ones."""
         return self.output + self.reduce
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether a dimension of an operand is indexed by several axes, or by multiples of one."""
+        return any(index.axis is None for operand in self.operands for index in operand)
+
+    @property
+    def summed(self) -> str | None:
+        """The last reduced axis that indexes a dimension of each of two operands by itself: an instruction may add up
+        several of its terms. None where there is none."""
+        alone = [{index.axis for index in operand} for operand in self.operands]
+        able = [axis for axis in self.reduce if len(alone) == 2 and all(axis in own for own in alone)]
+        return able[-1] if able else None
+
     def __str__(self) -> str:
         operands = ", ".join(" ".join(str(i) for i in indices) for indices in self.operands)
         return f"{operands} -> {' '.join(self.output)}"

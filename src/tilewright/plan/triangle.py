@@ -21,7 +21,8 @@ from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import hold_sums, order_tile, split_tile, sums_apart, write_out
+from tilewright.plan.tile.loops import order_tile, split_tile, write_out_columns
+from tilewright.plan.tile.registers import hold_sums, sums_apart
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.transfer import fits
@@ -87,7 +88,7 @@ class TriangularProducts(Template[Triangle, RegisterTile]):
         _, edge = s.partition(term)
         if edge is not None:
             s.attempt(s.partition, edge)
-        write_out(s, write, bands, tile)
+        write_out_columns(s, write, bands, tile)
         s.parallel(panels)
         return s
 

@@ -7,6 +7,7 @@ pipeline runs again at the first look, with the same result.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +20,25 @@ from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import rooms_of, statements
 from tilewright.loops.nodes import CallFunction, Function
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.fusion.explain import PlanReport, rows_at
+from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
 from tilewright.target import Target
+
+
+def rows_at(sites: Sequence[str], rows: Sequence[str]) -> list[int | None]:
+    """The index of the row that each site of a program calls, by the kernels' names; None where there is none. Calls
+    are in the plan's order, each at one site or, where a loop alternates between two copies, at several."""
+    found: dict[str, list[int]] = {}
+    for n, name in enumerate(rows):
+        found.setdefault(name, []).append(n)
+    names = [name.partition(".")[0] for name in sites]  # functions made from a kernel have its name and a dot
+    reached, met = Counter(names), Counter[str]()
+    made: list[int | None] = []
+    for name in names:
+        mine = found.get(name, [])
+        made.append(mine[met[name] * len(mine) // reached[name]] if mine else None)
+        met[name] += 1
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.dependences import Dependence
 from tilewright.analysis.domains import Domain, domain_of
 from tilewright.analysis.iterations import accumulation, dependence
-from tilewright.analysis.memory import Memory, defined_in, prefetches_of
+from tilewright.analysis.memory import Memory, allocation_of, defined_in, prefetches_of
 from tilewright.analysis.vectors import Meeting, meetings, stays_forward
 from tilewright.expr.nodes import Const, Var
 from tilewright.expr.simplify import simplify
@@ -24,8 +24,9 @@ from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, per
 from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
+from tilewright.loops.text import word_of
 from tilewright.report.quantities import counted
-from tilewright.schedule.find import allocation_of, nests
+from tilewright.schedule.find import nests
 from tilewright.schedule.step import Obstacle
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -196,18 +197,6 @@ def require_elements(root: Stmt, buffer: Buffer) -> None:
         if a.buffer is buffer and any(i.lanes != 1 for i in a.indices):
             why = f"this {'stores' if a.is_store else 'loads'} vectors of {buffer.name}"
             raise Obstacle(a.statement, why, part=buffer.name)
-
-
-def word_of(stmt: Stmt) -> str:
-    """A statement as a person calls it."""
-    match stmt:
-        case Block(name):
-            return f"block {name}"
-        case For(var):
-            return f"loop {var.name}"
-        case Seq(body):
-            return f"a sequence of {len(body)} statements"
-    return f"a statement {type(stmt).__name__.lower()}"
 
 
 def single_store(block: Block) -> Store:

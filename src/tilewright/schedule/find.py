@@ -70,16 +70,6 @@ def _only(kind: str, name: str, known: Sequence[Named], function: Function) -> N
     return found[0]
 
 
-def allocation_of(function: Function, buffer: Buffer) -> Alloc | None:
-    """Where a buffer is allocated; None of one that the function is given."""
-    return next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer), None)
-
-
-def writers_of(function: Function, buffer: Buffer) -> list[Block]:
-    """The blocks that store to a buffer."""
-    return [b for b in blocks(function.body) if buffer in stored_buffers(b)]
-
-
 FINDERS: dict[str, Callable[..., For | Block | Buffer]] = {"For": find_loop, "Block": find_block, "Buffer": find_buffer}
 """How nodes that primitives work on are found by their handles, by their types."""
 

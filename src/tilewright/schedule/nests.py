@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements, point
-from tilewright.analysis.intervals import Range, Ranges
-from tilewright.analysis.known import CHOOSING, NOTHING, Known, bound, compared, decisions, resolved
-from tilewright.analysis.regions import ranges_of, span
+from tilewright.analysis.intervals import Ranges
+from tilewright.analysis.known import CHOOSING, Known, compared, decisions, resolved, running
+from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts
-from tilewright.expr.linear import plus, polynomial
+from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
@@ -74,16 +74,6 @@ def copy_nest(
     return box_nest(name, loops, part, lambda at: Store(to, at, Load(of, at)), singles=singles)
 
 
-def running(begin: Expr, end: Expr) -> Range:
-    """The range of a loop that runs at all: it begins before it ends."""
-    if isinstance(end, Max) and begin in (end.a, end.b):
-        end = end.b if end.a is begin else end.a
-    if isinstance(begin, Min):
-        past = [e for e in (begin.a, begin.b) if NOTHING.at_least(e, end)]
-        begin = begin if not past else begin.b if past[0] is begin.a else begin.a
-    return span(begin, end)
-
-
 def settle(stmt: Stmt, known: Known) -> Stmt:
     """The statement without the conditions that are decided by the loops around it and in it, and without blocks that
     run nowhere."""
@@ -99,9 +89,9 @@ def settle(stmt: Stmt, known: Known) -> Stmt:
         case Block():
             told = {part: resolved(stmt, part) for part in conjuncts(stmt.where)}
             kept = summed_loops(stmt) if stmt.init is not None else frozenset()  # a condition on these leaves the init
-            if any(not mentions(c, kept) and _fails(c, known) for c in told.values()):
+            if any(not mentions(c, kept) and known.fails(c) for c in told.values()):
                 return Seq(())
-            parts = [part for part, c in told.items() if not _holds(c, known)]
+            parts = [part for part, c in told.items() if not known.holds(c)]
             block = _decided(stmt, known)
             return block if len(parts) == len(told) else block.replace(where=conjunction(parts))
         case If(cond, then, otherwise):
@@ -114,19 +104,6 @@ def settle(stmt: Stmt, known: Known) -> Stmt:
     return stmt
 
 
-def _holds(cond: Expr, known: Known) -> bool:
-    """Whether a condition is known to hold."""
-    decided = known.simplified(cond)
-    spare = bound(decided)
-    return bool(decided.value) if isinstance(decided, Const) else spare is not None and known.never_negative(spare)
-
-
-def _fails(cond: Expr, known: Known) -> bool:
-    """Whether a condition holds nowhere."""
-    spare = bound(cond)
-    return spare is not None and known.never_negative(plus({(): -1}, spare, -1))
-
-
 def _decided(block: Block, known: Known) -> Block:
     """The block with the selections of its values taken, and its minima and maxima of these, that are decided by the
     loops around it."""
@@ -136,7 +113,7 @@ def _decided(block: Block, known: Known) -> Block:
 
     def change(node: Node) -> Node:
         match node:
-            case Select(cond, a, _) if all(_holds(resolved(block, c), known) for c in conjuncts(cond)):
+            case Select(cond, a, _) if all(known.holds(resolved(block, c)) for c in conjuncts(cond)):
                 return a
             case Min(a, b) if node.dtype is dtypes.index:
                 return a if known.never_negative(polynomial(resolved(block, b - a))) else node

@@ -21,7 +21,8 @@ from ..store import Json, Store, digest, pack, unpack
 from .core import Figures, number_of
 from .host import Host, current_host
 from .machine import llvm_stamp
-from .target import GIVEN, Target
+from .origins import Source
+from .target import Target
 
 MEASURING_VERSION: Final = 5
 """Rises when what the probes measure changes: what another version kept is not used."""
@@ -103,7 +104,7 @@ def overridden(target: Target) -> Target:
 def _with_figures(target: Target, store: Store | None, again: bool, parts: Sequence[Part]) -> Target:
     host = current_host()
     here = target.name.startswith("native") and target.is_runnable_on(host) and target.architecture in PROBED
-    if not here or not settings.CALIBRATE.read() or any(text == GIVEN for _, text in target.origins):
+    if not here or not settings.CALIBRATE.read() or target.origins.named(Source.GIVEN):
         return target
     with _lock:
         place = store or Store.default()

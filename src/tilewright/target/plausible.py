@@ -16,7 +16,8 @@ from typing import Final
 from .core import DOTS, UNITS, Figures, rounded
 from .families import is_generic
 from .instructions import INSTRUCTIONS
-from .target import ESTIMATE, KEPT, MEASURED, UNSETTLED, Target
+from .origins import KEPT, MEASURED, UNSETTLED, Origin, Origins, Source
+from .target import Target
 
 RATIO: Final = 3.0
 """How many times worse than its estimate a figure may be."""
@@ -67,9 +68,10 @@ def put_into(target: Target, measured: Figures, kept: Collection[str] = ()) -> T
     known = {name: rounded(value, 2 if name in cycles else 3) for name, value in figures.items() if name in values}
     believed = {name: value for name, value in known.items() if name not in doubts}
     origins = dict.fromkeys(believed, MEASURED)
-    origins |= {name: f"{ESTIMATE}: measured {known[name]:g}, but {doubts[name]}" for name in known if name in doubts}
-    unsettled = [name for name in values if name in measured and measured[name] is None]
-    origins |= {name: f"{ESTIMATE}: {KEPT if name in kept else UNSETTLED}" for name in unsettled}
+    for name in [name for name in known if name in doubts]:
+        origins[name] = Origin(Source.DOUBTED, f"measured {known[name]:g}, but {doubts[name]}")
+    for name in [name for name in values if name in measured and measured[name] is None]:
+        origins[name] = Origin(Source.UNSETTLED, KEPT if name in kept else UNSETTLED)
     return _replaced(target, _ordered({**values, **believed}, believed, target), origins)
 
 
@@ -134,11 +136,11 @@ def _too_fast(figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
             widths[row.bits] = value
     for name, value in figures.items():
         row = INSTRUCTIONS.get(name.removeprefix(DOTS))
-        if row is not None and value * _SLACK < widths.get(row.bits, 0.0):
+        if row is not None and not row.has_tiles and value * _SLACK < widths.get(row.bits, 0.0):
             yield name, f"a multiply-add of {row.bits} bits takes {widths[row.bits]:.3g}"
 
 
-def _replaced(target: Target, values: Mapping[str, float], origins: Mapping[str, str]) -> Target:
+def _replaced(target: Target, values: Mapping[str, float], origins: Mapping[str, Origin]) -> Target:
     """`target` with all its figures as given."""
 
     def row(record: dict[str, object]) -> dict[str, object]:
@@ -154,4 +156,4 @@ def _replaced(target: Target, values: Mapping[str, float], origins: Mapping[str,
 
     core = target.core.replace(**row(target.core.record()))
     peaks = target.peaks.replace(**row(target.peaks.record()))
-    return dataclasses.replace(target, core=core, peaks=peaks, origins=tuple(sorted(origins.items())))
+    return dataclasses.replace(target, core=core, peaks=peaks, origins=Origins.by_name(origins))

@@ -42,16 +42,11 @@ from .features import (
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
 from .instructions import INSTRUCTIONS
 from .machine import create_machine, find_data_layout, find_tune
+from .origins import Origins, Source
 from .peaks import Peaks
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
-
-MEASURED: Final = "measured"
-GIVEN: Final = "given"
-ESTIMATE: Final = "estimate"
-UNSETTLED: Final = "its measurements do not agree: the machine was busy"
-KEPT: Final = f"{UNSETTLED} each time"
 
 _MODEL_CORES: Final = 4
 SHORTEST_LANES: Final = 4
@@ -94,7 +89,7 @@ class Target:
     family: str
     core: Core
     peaks: Peaks
-    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    origins: Origins = field(default=Origins(), compare=False)
 
     def __hash__(self) -> int:
         return hash((self.name, self.features, self.core.fma_cycles, self.peaks.memory_gbs))
@@ -222,17 +217,17 @@ class Target:
     @property
     def measured(self) -> bool:
         """Whether any of its numbers was measured."""
-        return any(text == MEASURED for _, text in self.origins)
+        return bool(self.origins.named(Source.MEASURED))
 
     @property
     def unsettled(self) -> tuple[str, ...]:
         """The figures that are estimates because the machine was busy when they were measured."""
-        return tuple([name for name, text in self.origins if UNSETTLED in text])
+        return self.origins.named(Source.UNSETTLED)
 
     def origin(self, figure: str) -> str:
         """Where a number comes from, by its name in `figures`: `measured`, `given` (put in by hand), `estimate` (the
         family's row), or `estimate: ` and why what was measured is not believed."""
-        return dict(self.origins).get(figure, ESTIMATE)
+        return str(self.origins.of(figure))
 
     def figures(self) -> dict[str, float]:
         """The numbers of `core` and `peaks` by their names, those in rows with what they are of: `fma_cycles`,
@@ -243,11 +238,11 @@ class Target:
         """This target with `changes` of its core's numbers, which are then `given`; `dots` adds to the rates it has.
         A changed target is compiled for as it is: nothing of it is measured.
         Raises TypeError for an unknown name, ValueError for a number that makes no sense."""
-        return replace(self, core=self.core.replace(**changes), origins=self._origins(changes, GIVEN))
+        return replace(self, core=self.core.replace(**changes), origins=self.origins.given(flatten(changes)))
 
     def with_peaks(self, **changes: Any) -> Target:
         """This target with `changes` of its bandwidths, which are then `given`. Raises as `with_core`."""
-        return replace(self, peaks=self.peaks.replace(**changes), origins=self._origins(changes, GIVEN))
+        return replace(self, peaks=self.peaks.replace(**changes), origins=self.origins.given(flatten(changes)))
 
     def with_rates(self, record: Mapping[str, Any]) -> Target:
         """This target with the rates of `record`, in the form of `rates`, of which any may be missing; rates of
@@ -264,9 +259,6 @@ class Target:
     def rates(self) -> dict[str, Any]:
         """All of `core` and `peaks` as JSON says it."""
         return {"core": self.core.record(), "peaks": self.peaks.record()}
-
-    def _origins(self, changes: Mapping[str, object], text: str) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted({**dict(self.origins), **dict.fromkeys(flatten(changes), text)}.items()))
 
     @property
     def data_layout(self) -> str:
@@ -327,7 +319,7 @@ class Target:
             "caches": [asdict(cache) for cache in self.caches],
             "core": self.core.record(),
             "peaks": self.peaks.record(),
-            "origins": dict(self.origins),
+            "origins": self.origins.record(),
         }
 
     @staticmethod
@@ -344,7 +336,7 @@ class Target:
             "caches": caches,
             "core": Core.from_record(record["core"]),
             "peaks": Peaks.from_record(record["peaks"]),
-            "origins": tuple(sorted((str(name), str(text)) for name, text in record["origins"].items())),
+            "origins": Origins.from_record(record["origins"]),
         }
         return Target(**fields)
 

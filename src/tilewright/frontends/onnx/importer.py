@@ -17,28 +17,25 @@ import numpy as np
 
 from tilewright.core.reading import LENIENT, Reading
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.handlers import NEWEST, misfit
 from tilewright.frontends.build.loop import Changing
 from tilewright.frontends.build.names import Dimensions, clip
 from tilewright.frontends.build.problems import AlreadyReported, Failed, Problems, Unsupported
-from tilewright.frontends.build.reading import MOST_DIMENSIONS
-from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx import functions
+from tilewright.frontends.onnx.declared import Inputs, check_declared
 from tilewright.frontends.onnx.differing import Choices, Differing, Following
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
-from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, NEGATIVE_SIZE, OPSET_MISSING, OUTPUT_TWICE
+from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, OPSET_MISSING, OUTPUT_TWICE
 from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
 from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
-from tilewright.frontends.onnx.sloppy import check_default, check_names, check_shape, check_values, newest_version
+from tilewright.frontends.onnx.sloppy import check_default, check_names, check_values, newest_version
 from tilewright.frontends.onnx.structure import FunctionKey, domain_of
-from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
 from tilewright.report.errors import TilewrightError, UserError
@@ -46,7 +43,7 @@ from tilewright.report.logs import debug
 from tilewright.types.tensor import TensorType
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 DEEPEST_CALL = 32
 """How deep functions may call functions: those of a model and those that ONNX defines."""
@@ -90,17 +87,13 @@ def _problems_with(file: ModelFile, shapes: Shapes) -> Problems:
 
 
 class Importer:
-    """Reads one model. Handlers of control flow call back `body` for the sub-graphs that they take.
-
-    `shapes` are the dimensions of inputs of which the model does not say how many they have; any other one is left
-    open, which is a problem where `unknown` says why.
-    """
+    """Reads one model. Handlers of control flow call back `body` for the sub-graphs that they take. `shapes` and
+    `unknown` are what is known of inputs without a rank (`Inputs`)."""
 
     def __init__(
         self, file: ModelFile, seed: int | str, shapes: Shapes, unknown: Mapping[str, str] | None = None
     ) -> None:
         self.file = file
-        self._shapes, self._unknown = shapes, unknown or {}
         self.draws = 0
         self.copies = 1
         self.patterns: dict[tuple[object, ...], Changing] = {}
@@ -109,11 +102,11 @@ class Importer:
         self.graph = GraphBuilder("main")
         self.emit = OnnxEmit(self.graph, self)
         self.problems = Problems()
+        self._inputs = Inputs(Dimensions(self.graph), shapes, unknown or {}, self.problems, file.remarks)
         self.opsets: Mapping[str, int] = {domain_of(o.domain): o.version for o in file.proto.opset_import}
         self.attributes: Mapping[str, AttributeProto] = {}
         self.scopes = Scopes()
         self._functions = functions.local_functions(file.proto)
-        self._dimensions = Dimensions(self.graph)
         self._depth = 0
         self._choices = Choices(self)
         self._path = ""
@@ -245,52 +238,10 @@ class Importer:
                 if isinstance(given, Tensor):
                     check_default(info, given, self.file.proto.ir_version, self.file.remarks)
                 continue
-            type = self._type_of(info)
+            type = self._inputs.type_of(info)
             scope[info.name] = (
                 UNREAD if type is None else self.emit.of_value(self.graph.param(info.name, type), info.name)
             )
-
-    def _type_of(self, info: ValueInfoProto) -> TensorType | None:
-        """The declared type of an input; None (and a problem) when inputs of that kind are not supported."""
-        where = f"input {clip(info.name)}"
-        kind = info.type.WhichOneof("value")
-        if kind != "tensor_type":
-            why = f"its type is {kind.removesuffix('_type') if kind else 'not declared'}"
-            self.problems.add("only tensors can be inputs", where=where, why=why)
-            return None
-        element = ELEMENTS.get(info.type.tensor_type.elem_type)
-        if element is None:
-            self.problems.append(_element_problem(info.type.tensor_type.elem_type, where))
-            return None
-        dtype = dtypes.from_numpy(element.dtype)
-        assert dtype is not None
-        if not info.type.tensor_type.HasField("shape"):
-            given = self._given(info.name, where)
-            return None if given is None else TensorType.of(dtype, given)
-        dims = info.type.tensor_type.shape.dim
-        if len(dims) > MOST_DIMENSIONS:
-            raise UserError("an input has too many dimensions", where=where, why=f"it has {len(dims)}")
-        return TensorType.of(dtype, [self._dimension(d, info.name, n, where) for n, d in enumerate(dims)])
-
-    def _given(self, name: str, where: str) -> list[Expr | int] | None:
-        """The dimensions of an input of which the model does not say how many it has."""
-        dims = self._shapes.get(name)
-        if dims is not None:
-            symbol = self._dimensions.symbol
-            return [symbol(d, f"{name}_{n}") if isinstance(d, str) else d for n, d in enumerate(dims)]
-        if name in self._unknown:
-            quoted = clip(name)
-            fix = f"give its dimensions, sizes or names: dims={{{quoted}: ['n', 3]}}, or --dim '{quoted[1:-1]}=[n, 3]'"
-            self.problems.add("an input has no rank", where=where, why=self._unknown[name], fix=fix)
-        return None
-
-    def _dimension(self, dimension, name: str, n: int, where: str) -> Expr | int:  # type: ignore[no-untyped-def]
-        if dimension.WhichOneof("value") == "dim_value":
-            size = int(dimension.dim_value)
-            if size >= 0:
-                return size
-            self.file.remarks.add(NEGATIVE_SIZE, where, f"dimension {n} is {size}")
-        return self._dimensions.symbol(dimension.dim_param, f"{name}_{n}")
 
     def _results(self, proto: GraphProto) -> dict[str, Value]:
         results: dict[str, Value] = {}
@@ -300,7 +251,7 @@ class Importer:
                 self.file.remarks.add(OUTPUT_TWICE, f"output {clip(info.name)}", "it is listed twice")
             if info.name in results or not isinstance(tensor, Tensor):
                 continue
-            _check_declared(info, tensor, self.file.remarks)
+            check_declared(info, tensor, self.file.remarks)
             with self.graph.at(f"output {clip(info.name)}"):
                 results[info.name] = tensor.value
         return results
@@ -479,25 +430,3 @@ def _fix_of(domain: str, operator: str) -> str | None:
         return f"register a handler for this version, too: there is one since version {min(versions)}"
     written = f"@tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
     return f"register a handler of it: {written}, in a module of --import"
-
-
-def _element_problem(number: int, where: str) -> UserError:
-    from onnx import TensorProto
-
-    names = {number: name.lower() for name, number in TensorProto.DataType.items()}
-    why = f"it has {names.get(number, f'number {number}')}"
-    return UserError("the element type of a value is not supported", where=where, why=why)
-
-
-def _check_declared(info: ValueInfoProto, tensor: Tensor, remarks: Remarks) -> None:
-    """The declared element type of an output must be the one that was found; a remark on a shape that cannot be."""
-    if info.type.WhichOneof("value") != "tensor_type":
-        return
-    number = info.type.tensor_type.elem_type
-    element = ELEMENTS.get(number)
-    where = f"output {clip(info.name)}"
-    if number and (element is None or element.dtype != tensor.dtype.numpy):
-        name = "another type" if element is None else element.name
-        what = "an output is declared with another type than it has"
-        raise UserError(what, where=where, why=f"it is declared as {name}, but its elements are {tensor.dtype}")
-    check_shape(info.type, tensor, where, remarks)

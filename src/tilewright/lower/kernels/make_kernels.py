@@ -29,9 +29,9 @@ from tilewright.plan.fusion.planner import Plan
 from tilewright.types.finite import is_finite
 from tilewright.types.scopes import Scope
 
-MOST_LOOKED_AT = 1 << 16
-"""Constants of so many elements are asked whether they are finite: filters of convolutions that keep channels apart,
-whose windows meet so few rows that those of zeros count."""
+MOST_LOOKED_AT = 1 << 22
+"""Constants of so many elements are asked whether they are finite, a millisecond or two of a compilation: filters of
+images so small, or windows so wide, that terms of zeros count."""
 
 
 def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:

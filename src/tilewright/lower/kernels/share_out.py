@@ -12,6 +12,9 @@ becomes parallel where no schedule said so; a loop that has a grain stays as it 
 that take as long as a fork and a join, by the price of the nest (`plan/price/points.py`): two threads gain by a loop of
 more than two shares. Sizes that are not known are what `plan/price/sizes.py` assumes, FEW among them: so many shares
 leave few threads without work.
+
+A function that is built by itself goes through no pass: `share_loops` takes the steps of a schedule that say so of its
+outermost loops.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.work import Work
-from tilewright.loops.edit import statements
+from tilewright.loops.edit import loops_inside, statements
 from tilewright.loops.nodes import Block, CallFunction, For, Function, If, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.plan.price.points import iterations, nest_seconds, vector_cycles
+from tilewright.schedule.find import nests
 from tilewright.schedule.loops.rearrange import fused
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 
@@ -75,24 +80,43 @@ class _Sharing:
             divisions = vector_cycles(Work(divides=2), self.target, 1) / self.target.core.hertz
             if count is not None and divisions * (size or FEW) < turn:
                 return self._shared(fused(loop.replace(kind=LoopKind.PARALLEL), inner), seconds)
-        grain = self._grain(each)
-        if NOTHING.at_least(const(2 * grain - 1), loop.extent):
-            return loop.replace(kind=LoopKind.SERIAL, grain=1)
-        return loop.replace(kind=LoopKind.PARALLEL, grain=grain)
+        grain = self.grain(loop, each)
+        kind, grain = (LoopKind.SERIAL, 1) if grain is None else (LoopKind.PARALLEL, grain)
+        return loop.replace(kind=kind, grain=grain)
 
     def _in_parts(self, loop: For, inner: For, turn: float) -> Stmt:
         """Two loops with the inner one, of which a turn takes so many seconds, in parts that run in parallel: as many
         as are worth a share, and no more than leave few threads without work twice over."""
         count = inner.extent
-        parts = simplify(maximum(minimum(FloorDiv(count, const(self._grain(turn))), const(2 * FEW)), const(1)))
+        parts = simplify(maximum(minimum(FloorDiv(count, const(self._share(turn))), const(2 * FEW)), const(1)))
         part = Var("part")
         begin, end = (simplify(inner.begin + FloorDiv(count * p, parts)) for p in (part, part + 1))
         body = loop.replace(kind=LoopKind.SERIAL, grain=1, body=inner.replace(begin=begin, end=end))
         return For(part, const(0), parts, LoopKind.PARALLEL, body)
 
-    def _grain(self, each: float) -> int:
+    def grain(self, loop: For, each: float) -> int | None:
+        """The iterations of a share, of so many seconds each; None where the loop has no two shares."""
+        share = self._share(each)
+        return None if NOTHING.at_least(const(2 * share - 1), loop.extent) else share
+
+    def _share(self, each: float) -> int:
         """The iterations of so many seconds that are worth a share."""
         return max(math.ceil(self.target.core.fork_seconds / each), 1) if each > 0 else 1
+
+
+def share_loops(s: Schedule, target: Target) -> None:
+    """The steps that make the outermost loops of a finished schedule parallel, where their iterations are independent
+    and there is work for two threads, and say how many iterations a thread takes at least."""
+    found = [nest for nest in nests(s.func) if isinstance(nest, For)]
+    if found:
+        s.get_nests()
+    for nest in found:
+        grain = _Sharing(target).grain(nest, nest_seconds(nest, target) / max(iterations(nest), 1))
+        inside = [loop.kind for loop in loops_inside(nest.body)]
+        if grain is not None and nest.kind is LoopKind.SERIAL and is_spatial(nest) and LoopKind.PARALLEL not in inside:
+            s.attempt(s.parallel, nest.var)
+        if grain is not None and grain > 1:
+            s.attempt(s.annotate, nest.var, "grain", grain)
 
 
 def _may_be_parallel(loop: For) -> bool:

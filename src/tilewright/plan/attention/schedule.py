@@ -22,10 +22,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import USUAL
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks, stored_buffers
 from tilewright.loops.nodes import Store
+from tilewright.loops.sizes import bytes_of, fits_stack
 from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
@@ -34,12 +36,13 @@ from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
-from tilewright.plan.tile.packing import fill_panels, local_bytes, pack
-from tilewright.schedule.find import find_block, find_loop, writers_of
+from tilewright.plan.tile.packing import fill_panels, pack
+from tilewright.plan.tile.registers import hold_sums, made_by
+from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.transfer import byte_cycles, fits
-from tilewright.types.scopes import MOST_BYTES, Scope
+from tilewright.types.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +112,8 @@ class Attentions(Template[Attention, Choice]):
         for name in found.between:
             _in_lanes(s, name, choice.scores.lanes)
         for buffer in allocations(s.func.body):
-            if buffer.scope is Scope.ARENA and local_bytes(buffer) <= MOST_BYTES[Scope.STACK]:
-                s.set_scope(buffer.name, "stack" if local_bytes(buffer) > buffer.dtype.bytes else "register")
+            if buffer.scope is Scope.ARENA and fits_stack(buffer):
+                s.set_scope(buffer.name, "stack" if bytes_of(buffer) != buffer.dtype.bytes else "register")
         if choice.together > 1:
             for row in dict.fromkeys(loops[loops.index(rows) + 1] for loops in steps):
                 _, few = s.split(row, choice.together)
@@ -200,8 +203,7 @@ def _gather(s: Schedule, found: Attention, rows: Var) -> None:
         loop = near.pop() if len(near) == 1 else None
         s.compute_at(block, loop if loop is not None else rows)
         if loop is None and not find_block(s.func, block).reduce:
-            inside = s.get_loops(block)
-            place[block] = inside[inside.index(rows) + 1]
+            place[block] = tiling.inside_of(s, block, rows)[0]
         elif loop is not None:
             place[block] = loop
     for block in [b for b in found.between if b not in place]:
@@ -227,10 +229,9 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms
     *_, row, column, term = s.get_loops(dot)
     panels, tiles, inner, vectors, lane = tiling.split_tile(s, row, column, tile)
     tiling.order_tile(s, [panels, tiles, term], [inner, vectors, lane])
-    (sums,) = stored_buffers(find_block(s.func, dot))
-    tiling.hold_sums(s, sums.name, [write], tiles)
+    hold_sums(s, made_by(s, dot), [write], tiles)
     tiling.write_out_terms(s, [term], tile, terms)
-    along = {write: tiling.write_out(s, write, tiles, tile), dot: vectors}
+    along = {write: tiling.write_out_columns(s, write, tiles, tile), dot: vectors}
     for name in (dot, *tiling.panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
         tiling.settle_edges(s, found, tile, inner, lane, name, packed=True)
 

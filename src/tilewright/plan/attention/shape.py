@@ -15,6 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.memory import writers_of
+from tilewright.analysis.products import last_block
 from tilewright.analysis.sizes import Sizes, known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
@@ -22,11 +24,10 @@ from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
 from tilewright.loops.nodes import Block, Load, Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.facts.windows import last_block
 from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.tile.packing import only_store
-from tilewright.schedule.find import find_block, writers_of
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.transfer import fits

@@ -15,68 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from tilewright.analysis.products import Operand, factors_of
 from tilewright.analysis.sizes import known
-from tilewright.core.walk import preorder
-from tilewright.expr.linear import affine_in, polynomial
-from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
-from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loads, loops_around
-from tilewright.loops.nodes import Axis, Block, Buffer, Function, Load, Store
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.loops.edit import blocks, loops_around
+from tilewright.loops.nodes import Axis, Block, Buffer, Function, Store
 from tilewright.target.target import SHORTEST_LANES
-from tilewright.types.scopes import Scope
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """One factor: its load, and for each axis of the block the dimensions that the axis indexes. For a difference of
-    two constants, the load of the first; the second, `minus`, is indexed by no further axes."""
-
-    load: Load
-    minus: Load | None = None
-
-    @property
-    def parts(self) -> tuple[Operand, ...]:
-        """An operand for each buffer that it loads."""
-        if self.minus is None or self.minus.buffer is self.load.buffer:
-            return (self,)
-        return Operand(self.load), Operand(self.minus)
-
-    @property
-    def buffer(self) -> Buffer:
-        return self.load.buffer
-
-    @property
-    def is_constant(self) -> bool:
-        return self.buffer.scope is Scope.CONSTANT
-
-    def moves(self, axis: Var) -> bool:
-        return any(axis in variables_of(i) for i in self.load.indices)
-
-    def dimension(self, axis: Var) -> int | None:
-        """The dimension that is indexed by the axis alone; None if there is none, or if the axis indexes others,
-        too."""
-        moving = [n for n, i in enumerate(self.load.indices) if axis in variables_of(i)]
-        return moving[0] if len(moving) == 1 and self.load.indices[moving[0]] is axis else None
-
-    def is_plain(self, extents: Mapping[Var, int], alone: Var | None = None) -> bool:
-        """Whether every dimension is indexed by axes of their own, forwards or backwards, or by a constant: a tensor,
-        not a window. The axis `alone`, if there is one, is the only one of its dimension."""
-        digits = [digits_of(i, extents) for i in self.load.indices]
-        return all(d is not None and (alone not in d or len(d) == 1) for d in digits)
-
-    @property
-    def last(self) -> int:
-        """The last dimension of more than one element: neighbours along it are contiguous."""
-        return max((n for n, e in enumerate(self.buffer.shape) if known(e) != 1), default=len(self.buffer.shape) - 1)
-
-    def step(self, axis: Var) -> int | None:
-        """The stride of the axis in the last dimension, in elements; None if it indexes others, or not linearly."""
-        if any(axis in variables_of(i) for i in self.load.indices[: self.last]):
-            return None
-        parts = affine_in(polynomial(self.load.indices[self.last]), axis)
-        if parts is None or any(m for m in parts[0]):
-            return None
-        return parts[0].get((), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +81,7 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     extents, spatial = tuple(loop.extent for loop in loops), tuple(a.var for a in block.spatial)
     if block.init is None or (block.where is not None and not bounded) or store.indices != spatial or not spatial:
         return None
-    factors = factors_of(store)
+    factors = factors_of(block)
     if factors is None or not all(f.buffer.shape for f in factors):  # one number is a factor of a sum, no operand
         return None
     place = {a.var: n for n, a in enumerate(block.axes)}
@@ -164,62 +108,3 @@ def _rows_among(extents: Mapping[Axis, Expr]) -> Axis | None:
     fit, longest = max(lengths.values(), default=(False, 0))
     alike = [a for a, (able, length) in lengths.items() if able == fit and 2 * length > longest]
     return alike[-1] if alike else None
-
-
-def digits_of(index: Expr, extents: Mapping[Var, int]) -> dict[Var, int] | None:
-    """The axes that are the digits of an index, the highest first, each with its weight: `v`, or `v*8 + u` where u has
-    8 values; or, backwards, of what is left to the last one. None where they are not, as in a window."""
-    p = dict(polynomial(index))
-    number, found, weight = p.pop((), 0), dict[Var, int](), 1
-    for factor, m in sorted(((abs(c), m) for m, c in p.items()), key=lambda term: term[0]):
-        if len(m) != 1 or not isinstance(m[0], Var) or factor != weight or m[0] not in extents:
-            return None
-        found[m[0]] = weight
-        weight *= extents[m[0]]
-    backwards = {c < 0 for c in p.values()}
-    if len(backwards) > 1 or (p and number != (weight - 1 if True in backwards else 0)):
-        return None
-    return dict(reversed(found.items()))
-
-
-def maps_points(block: Block, buffer: Buffer) -> bool:
-    """Whether a block is one store for each point, which reads a buffer at that point alone, if at all."""
-    points = tuple(a.var for a in block.axes)
-    is_map = not block.reduce and block.where is None and isinstance(block.body, Store)
-    return is_map and all(ld.indices == points for ld in loads(block) if ld.buffer is buffer)
-
-
-def factors_of(store: Store) -> tuple[Operand, Operand] | None:
-    """The two factors of own + a*b, each one load, converted at most."""
-    own = Load(store.buffer, store.indices)
-    match store.value:
-        case Add(a, Mul(p, q)) if a is own:
-            pass
-        case Add(Mul(p, q), a) if a is own:
-            pass
-        case _:
-            return None
-    found = [_operand(p), _operand(q)]
-    if found[0] is None or found[1] is None or found[0].buffer is found[1].buffer:
-        return None
-    return found[0], found[1]
-
-
-def _operand(e: Expr) -> Operand | None:
-    """A factor that is one load, or the difference of two constants the first of which is indexed by all axes."""
-    if not isinstance(e, Sub):
-        load = _only_load(e)
-        return None if load is None else Operand(load)
-    a, b = _only_load(e.a), _only_load(e.b)
-    if a is None or b is None or {a.buffer.scope, b.buffer.scope} != {Scope.CONSTANT}:
-        return None
-    axes = [frozenset[Var]().union(*map(variables_of, ld.indices)) for ld in (a, b)]
-    return Operand(a, b) if axes[1] <= axes[0] else None
-
-
-def _only_load(e: Expr) -> Load | None:
-    while isinstance(e, Cast):
-        e = e.a
-    if not isinstance(e, Load) or any(isinstance(n, Load) for i in e.indices for n in preorder(i)):
-        return None
-    return e

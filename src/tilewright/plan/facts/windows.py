@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.analysis.iterations import accumulation
+from tilewright.analysis.memory import writers_of
+from tilewright.analysis.products import factors_of, last_block
 from tilewright.analysis.sizes import USUAL, known
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Max, Min, Var
@@ -21,8 +23,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.plan.facts.contraction import Contraction, factors_of, maps_points
-from tilewright.schedule.find import writers_of
+from tilewright.plan.facts.contraction import Contraction
 from tilewright.types.scopes import Scope
 
 Extents = Mapping[Var, Expr]
@@ -119,7 +120,7 @@ def find_windows(function: Function, found: Contraction | None) -> Windows | Non
     """The only reduction of a function, everything inlined, as sums of products of an image and of weights that rows
     and columns of the result do not index. `found` is the function's contraction, if it is one."""
     block, extents = _reduction(function)
-    factors = factors_of(block.body) if block is not None and isinstance(block.body, Store) else None
+    factors = factors_of(block) if block is not None else None
     if block is None or block.init is None or factors is None or len(extents) < len(block.axes):
         return None
     spatial = [a.var for a in block.spatial]
@@ -238,18 +239,6 @@ def _is_copied(function: Function, source: Buffer) -> bool:
     writers = writers_of(function, source)
     values = [b.body.value for b in writers if isinstance(b.body, Store)]
     return len(values) == len(writers) and all(isinstance(v, Load) or not variables_of(v) for v in values)
-
-
-def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
-    """The last block that the result of a block reaches: the only one that reads it, element by element."""
-    if out.scope is Scope.ARGUMENT:
-        return block
-    readers = [b for b in blocks(function.body) if any(ld.buffer is out for ld in loads(b)) and b is not block]
-    if len(readers) != 1 or out not in allocations(function.body):
-        return None
-    (reader,) = readers
-    own = isinstance(reader.body, Store) and reader.body.indices == tuple(a.var for a in reader.axes)
-    return reader if own and maps_points(reader, out) else None
 
 
 def _epilogue(last: Block, block: Block, out: Buffer, image: tuple[int, ...]) -> Epilogue:

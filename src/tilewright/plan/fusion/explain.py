@@ -9,8 +9,7 @@ are those of all values that the kernel reads or writes, each once.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.analysis.cost import count_flops
@@ -98,22 +97,6 @@ class PlanReport:
     def part_of(self, kernel: str) -> PartRow | None:
         """The decision that made a kernel; if it is called several times, that of the first call."""
         return next((row for row in self.parts if kernel in row.kernels), None)
-
-
-def rows_at(sites: Sequence[str], rows: Sequence[str]) -> list[int | None]:
-    """The index of the row that each site of a program calls, by the kernels' names; None where there is none. Calls
-    are in the plan's order, each at one site or, where a loop alternates between two copies, at several."""
-    found: dict[str, list[int]] = {}
-    for n, name in enumerate(rows):
-        found.setdefault(name, []).append(n)
-    names = [name.partition(".")[0] for name in sites]  # functions made from a kernel have its name and a dot
-    reached, met = Counter(names), Counter[str]()
-    made: list[int | None] = []
-    for name in names:
-        mine = found.get(name, [])
-        made.append(mine[met[name] * len(mine) // reached[name]] if mine else None)
-        met[name] += 1
-    return made
 
 
 def callees_of(planned: Module) -> dict[Value, str]:

@@ -106,7 +106,7 @@ def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         return "no product reads what {op} makes as well from where it comes"
     if node.op.pattern is not Pattern.REDUCE:
         return _epilogue(CONTRACTION, node, fused)
-    if not isinstance(node.attrs, ContractAttributes) or _has_windows(node.attrs):
+    if not isinstance(node.attrs, ContractAttributes) or parse(node.attrs.spec).has_windows:
         return "{op} is no product without windows"
     if not _all_before(CONTRACTION, fused):
         return "{op} reads its operands many times, and computes none that is more than moved data"
@@ -128,7 +128,7 @@ def _window(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         return _epilogue(WINDOW, node, fused)
     padded = _all_before(WINDOW, fused)
     if isinstance(node.attrs, ContractAttributes):
-        if not (fused or _has_windows(node.attrs)):
+        if not (fused or parse(node.attrs.spec).has_windows):
             return "{op} reads no windows"
         if not padded or len(fused) > 1 or any(node.inputs.count(v) > 1 for v in fused):
             return "{op} reads its operands many times, and computes none but one that is padded for it alone"
@@ -203,11 +203,6 @@ def rows_of(node: Node) -> tuple[Expr, ...] | None:
     return shape[:kept] if kept and min(node.attrs.axes) == kept else None
 
 
-def _has_windows(attrs: ContractAttributes) -> bool:
-    """Whether a dimension of an operand is indexed by several axes, or by multiples of one."""
-    return any(index.axis is None for operand in parse(attrs.spec).operands for index in operand)
-
-
 def _is_difference(node: Node, flow: Dataflow) -> bool:
     """Whether a node is the difference of constants, or of slices of them."""
     if not node.op.subtracts:
@@ -226,7 +221,7 @@ def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
         return False
     spec = parse(node.attrs.spec)
     along_last = [n for n, o in enumerate(spec.operands) if spec.output and spec.output[-1] in [i.axis for i in o]]
-    if len(along_last) != 1 or _has_windows(node.attrs):
+    if len(along_last) != 1 or spec.has_windows:
         return False
     if node.inputs.index(value) not in along_last:
         return isinstance(maker.attrs, SliceAttributes)

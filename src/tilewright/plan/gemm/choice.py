@@ -67,6 +67,12 @@ class Choice:
         """The smallest tile of rows that are left over."""
         return replace(self.tile, rows=self.part_rows or self.tile.rows)
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether terms that the loops around a tile know to be zero are left out."""
+        parts = self.part_rows in (None, self.tile.rows)
+        return self.block_terms is None and self.dot is None and not self.first_packs and parts
+
     def left_over(self, rows: int) -> Iterator[tuple[int, RegisterTile]]:
         """The tiles that so many rows, less than a tile's, run in, and how many rows each kind has."""
         return halved(self.tile, self.part.rows, rows)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Var
-from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, choices
@@ -30,6 +29,7 @@ from tilewright.plan.price.contraction import Dot
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
+from tilewright.plan.tile.registers import compute_near, hold_sums, keep_near, sums_apart
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -73,7 +73,10 @@ class Contractions(Template[Product, Choice]):
         return facts.begin_inlined()
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
-        return (_whole_sums if choice.block_terms is None else _sums_in_blocks)(s, shape.found, choice)
+        (_whole_sums if choice.block_terms is None else _sums_in_blocks)(s, shape.found, choice)
+        if choice.leaves_out:
+            tiling.leave_out_zeros(s, shape.found.block.name, shape.size.edges)
+        return s
 
 
 def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
@@ -81,7 +84,7 @@ def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
     becomes a copy of them."""
     if found.out.scope is not Scope.ARGUMENT:
         return list(s.get_consumers(found.block.name)), found.out.name
-    write, sums = tiling.sums_apart(s, found.block.name)
+    write, sums = sums_apart(s, found.block.name)
     return [write], sums
 
 
@@ -95,18 +98,17 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
     nest = tile_loops(s, found, choice)
-    tiling.hold_sums(s, sums, results, nest.tiles)
+    hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and tiling.is_bounded(s, dot, nest.together):
         s.pad_sum(dot, nest.together)
     vectors, copied = {dot: nest.vectors}, None
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif filled is not None:
-        s.compute_at(filled, nest.panels)
-        packing.keep_near(s, filled)
+        compute_near(s, filled, nest.panels)
         if not choice.first_packs:
             s.vectorize(s.get_loops(filled)[-1])
-    vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in results}
+    vectors |= {block: tiling.write_out_columns(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)
     tails = _without_dead_vectors(s, found, choice, nest, vectors, copied)
     for block in (dot, *tails):
@@ -150,8 +152,7 @@ def _copy_for_instruction(
         if nest.together is not None:
             packing.copy_vectors(s, panel, depth, lanes)
         return None
-    s.compute_at(panel, nest.panels)
-    packing.keep_near(s, panel)
+    compute_near(s, panel, nest.panels)
     vectors[panel] = packing.copy_vectors(s, panel, depth, lanes)
     return panel
 
@@ -174,10 +175,9 @@ def _prefetch_constants(
     """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
     computed, a few lines with each few terms; of a dynamic number of tiles, by the first ones."""
     ahead_of_tiles = rows is not None and choice.dot is None
-    loops = s.get_loops(found.block.name)
+    inner = tiling.inside_of(s, found.block.name, nest.tiles)[0]
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
-        inner = loops[loops.index(nest.tiles) + 1]
         first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
         s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
@@ -189,11 +189,9 @@ def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], t
         return
     asked: dict[str, Var] = {}
     for block in results:
-        loops = s.get_loops(block)
-        row = loops[loops.index(tiles) + 1]
+        row = tiling.inside_of(s, block, tiles)[0]
         for access in accesses(find_loop(s.func, row).body):
-            used = frozenset[Var]().union(*map(variables_of, access.indices))
-            one_row = {row, tiles} <= used and used & {loop.var for loop in access.loops}
+            one_row = {row, tiles} <= access.variables and access.variables & {loop.var for loop in access.loops}
             if one_row and access.buffer.scope is not Scope.REGISTER:
                 asked.setdefault(access.buffer.name, row)
     for name, row in asked.items():
@@ -242,14 +240,14 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     s.stage(sums, nest.tiles, scope="register")
     load, store = f"{sums}.load", f"{sums}.store"
     vectors = {dot: nest.vectors}
-    vectors |= {block: tiling.write_out(s, block, nest.tiles, choice.tile) for block in (load, store)}
+    vectors |= {block: tiling.write_out_columns(s, block, nest.tiles, choice.tile) for block in (load, store)}
     blocks = () if _passes_by(found, choice) else (nest.near, nest.blocks)
     around = apart or next((loop for loop in blocks if loop is not None), nest.outer)
     for block in results:
         s.reverse_compute_at(block, around)
         s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
     if apart is not None:
-        packing.keep_near(s, sums)
+        keep_near(s, sums)
     tails: list[str] = []
     if not choice.pack_vector:
         tails = tiling.panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)
@@ -301,17 +299,13 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         inner = [row, stream, vectors, lane]
     terms, together = split_terms(s, found, loops, choice.dot)
     if choice.block_terms is not None:
-        cut, terms[0] = s.split(terms[0], max(choice.block_terms // _each_turn(found), 1), tail="clip")
+        each = math.prod(known(found.extents[n]) for n in found.reduce[1:])  # terms of an iteration of the first loop
+        cut, terms[0] = s.split(terms[0], max(choice.block_terms // each, 1), tail="clip")
     own = [loops[n] for n in found.own_batches]
     first, order = _order(found, choice, outer, own, (near, blocks, cut, panels, tiles))
     tiling.order_tile(s, [*order, *terms], inner, together)
     tiling.write_out_terms(s, terms, choice.tile, choice.terms)
     return Nest(first, near, blocks, cut, panels, order[-1], row, vectors, lane, together)
-
-
-def _each_turn(found: Contraction) -> int:
-    """How many terms an iteration of the first loop over terms has."""
-    return math.prod(known(found.extents[n]) for n in found.reduce[1:])
 
 
 def _passes_by(found: Contraction, choice: Choice) -> bool:

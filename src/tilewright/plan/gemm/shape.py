@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.analysis.products import Operand, maps_points
 from tilewright.analysis.sizes import USUAL, Sizes, known
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks
-from tilewright.plan.facts.contraction import Contraction, Operand, maps_points
+from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.facts.zeros import Edges, edges_first
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums
 from tilewright.target import Target
 
@@ -54,6 +56,7 @@ class Size:
     sums            the type of a sum
     summed          terms of the axis that an instruction takes several terms of; 0 where there is none
     even            the largest power of two up to 4 that their number is a multiple of for certain
+    edges           the reduce axes with terms to leave out, which are the first ones
     dot             how products are added up, where these numbers are of copies for an instruction: `terms` then are
                     those that it takes together, and so are the elements of operands
     """
@@ -75,6 +78,7 @@ class Size:
     summed: int
     even: int
     usual: tuple[int, int]
+    edges: tuple[Edges, ...] = ()
     dot: Dot | None = None
 
     @property
@@ -167,7 +171,18 @@ def recognise(facts: Facts) -> Product | None:
     if found.rows is None and windows is not None and not (windows.rows.dynamic or windows.columns.dynamic):
         return None
     others = [block for block in blocks(facts.inlined.body) if block is not found.block]
-    return Product(found, measure(found)) if all(maps_points(block, found.out) for block in others) else None
+    if not all(maps_points(block, found.out) for block in others):
+        return None
+    return with_edges(facts, Product(found, measure(found)))
+
+
+def with_edges(facts: Facts, product: Product) -> Product:
+    """The product with the terms to leave out as its rows and columns lie."""
+    found = product.found
+    if found.vector.is_plain(found.sizes) and found.broadcast.is_plain(found.sizes):
+        return product
+    found, edges = edges_first(facts.inlined, found)
+    return Product(found, replace(product.size, edges=edges, turns=known(found.extents[found.reduce[0]])))
 
 
 def measure(found: Contraction) -> Size:

@@ -18,26 +18,30 @@ for whole vectors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.facts.zeros import left_out
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import level_of_sets, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
-from tilewright.plan.gemm.shape import Product, Size, recognise
+from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
-from tilewright.plan.tile.packing import copy_vectors, fill_panels, lay_out, own_copy, pack
-from tilewright.schedule.find import find_block, find_buffer, writers_of
+from tilewright.plan.tile.packing import copy_vectors, fill_panels, own_copy, pack
+from tilewright.plan.tile.registers import hold_sums, lay_out, sums_apart
+from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
@@ -61,10 +65,15 @@ class TransposedChoice:
     dot: Dot | None = None
     held: int = 0
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether terms that are zero for all of a tile are left out."""
+        return self.dot is None and not self.held
+
 
 class TransposedContractions(Template[Product, TransposedChoice]):
     """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
-    constant, the same for all batches."""
+    constant. Of a dynamic number of columns, it is the same for all batches."""
 
     name = "transposed"
     choice = TransposedChoice
@@ -77,7 +86,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         found, size = kernel.found, kernel.size
         if not all(known(found.extents[n]) for n in (*found.reduce, *found.batch)):  # no sums, or sums of no terms
             return None
-        if size.batched_elements or size.any_rows or not size.constant_rows:
+        if size.any_rows or not size.constant_rows or (size.batched_elements and size.any_columns):
             return None
         if size.any_columns:
             kernel = recognise(Facts(self.begin(facts).func))
@@ -90,13 +99,15 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             size,
             rows=size.columns,
             columns=size.rows,
+            own=math.prod(known(found.extents[n]) for n in turned.own_batches),
             any_rows=size.any_columns,
             any_columns=False,
             usual=size.usual[::-1],
             vector=size.element,
             element=size.vector,
         )
-        return Product(turned, numbers)
+        product = Product(turned, replace(numbers, edges=()))
+        return product if size.any_columns else with_edges(facts, product)
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
         """Every register tile whose panel stays in the second cache, where columns fill a vector."""
@@ -132,18 +143,17 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         assert found.rows is not None
         dot, tile = found.block.name, choice.tile
         results, sums = results_apart(s, found)
-        write, tile_sums = tiling.sums_apart(s, dot)
+        write, tile_sums = sums_apart(s, dot)
         panel, points = _pack_operands(s, found, choice)
         panels, tiles, row, lane, outer = _order_loops(s, found, choice)
-        terms = s.get_loops(dot)[s.get_loops(dot).index(tiles) + 1]
+        terms = tiling.inside_of(s, dot, tiles)[0]
         if choice.prefetch and choice.distance:
             written = known(found.extents[found.reduce[0]]) // tiling.extent(s, terms)
             s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
         _hold_transposed(s, found, [write], tiles, tile_sums, "register")
-        own = s.get_loops(write)[s.get_loops(write).index(tiles) + 1 :]
         moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
-        s.reorder(*sorted(own, key=lambda v: v in moving))
-        tiling.write_out(s, write, tiles, tile)
+        s.reorder(*sorted(tiling.inside_of(s, write, tiles), key=lambda v: v in moving))
+        tiling.write_out_columns(s, write, tiles, tile)
         _hold_transposed(s, found, results, outer[-1], sums, "stack")
         for block in results:
             masked = choice.held > 0 and choice.held * tile.rows % tile.lanes == 0
@@ -157,6 +167,8 @@ class TransposedContractions(Template[Product, TransposedChoice]):
                 _interleave(s, found, block, choice.dot.depth, tile.lanes)
             if choice.prefetch:
                 s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
+        if choice.leaves_out:
+            tiling.leave_out_zeros(s, dot, shape.size.edges)
         s.parallel(outer[0])
         for loop in outer[1:] if choice.held else ():
             s.parallel(loop)
@@ -223,7 +235,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     stored = tile.lanes
     while choice.held and stored > choice.held * tile.rows:
         stored //= 2
-    found = cycles(sums, tile, target) + transpose_cycles(rows * size.columns, stored, target)
+    found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.leaves_out else 1.0)
+    found += transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
     elif size.element.plain and not choice.held:
@@ -232,8 +245,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         level = fits(2 * image, target)
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
-    source = where(size.vector, constant, target)
-    return max(found, constant * byte_cycles(source, target) / size.batch)
+    source = where(size.vector, constant * size.own, target)
+    return max(found, constant * byte_cycles(source, target) * size.own / size.batch)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:
@@ -262,7 +275,7 @@ def _hold_transposed(s: Schedule, found: Contraction, readers: Sequence[str], lo
     assert found.rows is not None
     order[found.rows], order[found.columns] = found.columns, found.rows
     lay_out(s, sums, lambda d: [d[n] for n in order])
-    tiling.hold_sums(s, sums, readers, loop, scope)
+    hold_sums(s, sums, readers, loop, scope)
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[str, list[str]]:
@@ -315,8 +328,7 @@ def store_transposed(s: Schedule, block: str, panels: Var, lanes: int, masked: b
     side, and is transposed in registers. Vectors over the end are moved back, or `masked`."""
     last = s.get_loops(block)[-1]
     s.vectorize((s.split(last, lanes, tail="mask") if masked else tiling.in_vectors(s, last, lanes))[1])
-    loops = s.get_loops(block)
-    row, *inner = loops[loops.index(panels) + 1 :]
+    row, *inner = tiling.inside_of(s, block, panels)
     if tiling.extent(s, row) % SHORTEST_LANES == 0:
         _, few = s.split(row, SHORTEST_LANES)
         s.reorder(*inner[:-1], few, inner[-1])

@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
-from tilewright.analysis.iterations import is_spatial, summed_in
+from tilewright.analysis.iterations import holds_points, is_schedulable, is_spatial, summed_in
+from tilewright.analysis.movement import reduces_contiguously
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loops_inside, perfect_nest, statements
 from tilewright.loops.nodes import Alloc, For, LoopKind, Seq, Stmt
-from tilewright.plan.nests.sums import is_schedulable, join_pieces, reduces_contiguously
-from tilewright.plan.nests.tiles import Tile, apply_tile, choose_points, choose_sums, holds_points, lanes_of
+from tilewright.plan.nests.sums import join_pieces
+from tilewright.plan.nests.tiles import Tile, apply_tile, choose_points, choose_sums, lanes_of
 from tilewright.plan.price.points import chains
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_loop, nests

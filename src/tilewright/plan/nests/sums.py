@@ -17,15 +17,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tilewright.analysis.accesses import accesses
-from tilewright.analysis.iterations import Summed, accumulation, is_spatial, summed_in
-from tilewright.analysis.movement import is_one_piece, moving_accesses, step
+from tilewright.analysis.iterations import Summed, is_schedulable, summed_in
+from tilewright.analysis.movement import are_one_piece, has, reduces_contiguously
 from tilewright.analysis.sizes import FEW
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Mul, Var
+from tilewright.expr.nodes import Mul, Var
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, statements, stored_buffers
-from tilewright.loops.nodes import Assert, For, If, LoopKind, Stmt, Store, While
+from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, stored_buffers
+from tilewright.loops.nodes import For, Stmt, Store
 from tilewright.plan.price.points import iterations
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_block, nests
@@ -86,19 +85,6 @@ def _part_of(loop: For, each: int, target: Target) -> int:
     return whole if parts > 1 else 0
 
 
-def has(size: int | None, least: int) -> bool:
-    """Whether a loop has so many iterations, as far as it is known."""
-    return size is None or size >= least
-
-
-def is_schedulable(nest: For) -> bool:
-    """Whether all that a nest does is points and accumulations."""
-    inside = blocks(nest)
-    stores = all(isinstance(b.body, Store) for b in inside)
-    branches = any(isinstance(s, If | While | Assert) for s in statements(nest))
-    return stores and not branches and all(accumulation(b) is not None for b in inside if b.reduce)
-
-
 def prepare_sums(s: Schedule, parts: Sequence[Part]) -> None:
     """The nests of a program in the loops that they need, with these sums in parts, begun in blocks of their own."""
     for part in parts:
@@ -121,7 +107,7 @@ def join_pieces(s: Schedule, number: int) -> None:
         pieces[loop] = loop, loop.size, loop.var
         if loop.body in pieces:
             last, size, joined = pieces[loop.body]
-            if size is not None and _is_one_piece(loop, last, size):
+            if size is not None and are_one_piece(loop, last, size):
                 pieces[loop] = last, None if loop.size is None else size * loop.size, s.fuse(loop.var, joined)
 
 
@@ -134,31 +120,8 @@ def _sum_in_blocks(s: Schedule, number: int) -> None:
                 s.sum_in_blocks(loop.var, SUM_BLOCK)
 
 
-def _is_one_piece(outer: For, inner: For, size: int) -> bool:
-    """Whether two loops count points, or terms of the same sums, and an iteration of the outer one moves as far as all
-    `size` of the loops up to the inner one."""
-    if not outer.kind is inner.kind is LoopKind.SERIAL or inner.begin != Const(0, inner.var.dtype):
-        return False
-    sums = summed_in(inner)
-    if sums and all({outer.var, inner.var} <= summed_loops(s.block) for s in sums):
-        return is_one_piece([a for a in moving_accesses(inner) if not a.is_store], outer.var, inner.var, size)
-    return is_spatial(outer) and is_spatial(inner) and is_one_piece(accesses(outer), outer.var, inner.var, size)
-
-
 def _rounds_often(s: Summed) -> bool:
     """Whether each addition of a sum rounds, and its terms are no products of two tensors: tiles of a contraction need
     the registers."""
     rounds = bool(s.block.reduce) and s.op.__name__ == "Add" and s.buffer.dtype.is_float
     return rounds and not (isinstance(s.term, Mul) and len({load.buffer for load in loads(s.term)}) > 1)
-
-
-def reduces_contiguously(body: Stmt, lanes: int = 0) -> bool:
-    """Whether every accumulation inside runs over contiguous data, at least so much of it, in its innermost loop."""
-    found = [s for s in loops_inside(body) if any(made.block.reduce for made in summed_in(s))]
-    return bool(found) and all(has(s.size, lanes) and _is_contiguous(s) for s in found)
-
-
-def _is_contiguous(loop: For) -> bool:
-    """Whether every load inside moves by one element or stays, and at least one moves."""
-    steps = [step(a, loop.var) for a in moving_accesses(loop) if not a.is_store]
-    return all(s in (0, 1) for s in steps) and 1 in steps

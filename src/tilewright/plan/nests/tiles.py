@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.iterations import accumulation, is_spatial
-from tilewright.analysis.movement import moving_accesses, step, vector_cost
+from tilewright.analysis.movement import has, moving_accesses, reduces_contiguously, step, vector_cost
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.intrinsics import BRIEF
@@ -28,7 +27,6 @@ from tilewright.expr.nodes import Call, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_inside, perfect_nest, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
-from tilewright.plan.nests.sums import has, reduces_contiguously
 from tilewright.plan.price.points import additions, chains, iterations
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
@@ -60,13 +58,6 @@ class Tile:
     rows: int = 1
     line: int = 0
     turns: int = 0
-
-
-@lru_cache(maxsize=1 << 6)
-def holds_points(nest: Stmt) -> bool:
-    """Whether a nest is loops over independent points, with nothing between the loops."""
-    loops, _ = perfect_nest(nest)
-    return bool(loops) and all(is_spatial(loop) for loop in loops)
 
 
 def lanes_of(nest: Stmt, target: Target) -> int:

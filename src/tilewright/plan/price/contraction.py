@@ -308,12 +308,10 @@ def dot_of(maps: IndexMaps, first: DType, second: DType, sums: DType, target: Ta
 
 
 def summed_axis(maps: IndexMaps) -> tuple[str, int] | None:
-    """The axis of which an instruction takes several terms, and its extent: the last reduced one that indexes a
-    dimension of each of two factors by itself."""
-    alone = [{index.axis for index in operand} for operand in maps.spec.operands]
-    summed = [a for a in maps.spec.reduce if all(a in own for own in alone)]
-    extent = maps.extent(summed[-1]) if len(alone) == 2 and summed else None
-    return (summed[-1], int(extent.value)) if isinstance(extent, Const) else None
+    """The axis of which an instruction takes several terms, and its extent, where that is known."""
+    summed = maps.spec.summed
+    extent = None if summed is None else maps.extent(summed)
+    return (summed, int(extent.value)) if summed is not None and isinstance(extent, Const) else None
 
 
 def _first_dot(first: DType, second: DType, sums: DType, target: Target, terms: int | None) -> Dot | None:
@@ -349,7 +347,8 @@ def dot_cycles(dot: Dot | None, target: Target) -> float:
 def _able(element: DType, vector: DType, sums: DType, target: Target) -> Iterator[Dot]:
     """The instructions that have room for operands of these types, either way."""
     for row in INSTRUCTIONS.values():
-        if row.accumulator.dtype is sums and len(row.registers[0].shape) == 2 and row.runs_on(target):
+        depth = len(row.registers[0].shape)
+        if row.accumulator.dtype is sums and depth == 2 and not row.has_tiles and row.runs_on(target):
             for one, other in (row.registers[:2], row.registers[1::-1]):
                 if one.dtype.holds(element) and other.dtype.holds(vector):
                     yield Dot(row.name, one.dtype.name, other.dtype.name)

@@ -158,7 +158,5 @@ class CostModel:
                 columns *= size
             else:
                 batch *= size
-        alone = [{index.axis for index in operand} for operand in spec.operands]
-        summed = [maps.extent(a) for a in spec.reduce if a in alone[0] & alone[1]]
         sums = Sums(rows, columns, math.prod(map(extent, maps.reduce_extents)), batch)
-        return Product(along[0], sums, extent(summed[-1]) if summed else 0)
+        return Product(along[0], sums, 0 if spec.summed is None else extent(maps.extent(spec.summed)))

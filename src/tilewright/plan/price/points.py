@@ -9,8 +9,6 @@ from tilewright.analysis.accesses import Access
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.analysis.sizes import Sizes
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Var
-from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, loads_of
 from tilewright.loops.nodes import Buffer, For, LoopKind, Stmt, Store
@@ -90,7 +88,7 @@ def _cycles(access: Access, target: Target) -> float:
 def _count(access: Access, target: Target) -> float:
     """How many instructions an access is. It is none for loops inside all those that it moves along, nor for copies
     that access the same."""
-    count, moves, moved = 1.0, access.is_store, frozenset[Var]().union(*map(variables_of, access.indices))
+    count, moves, moved = 1.0, access.is_store, access.variables
     for loop in reversed(access.loops):
         size = iterations(loop)
         moves = moves or loop.var in moved

@@ -9,6 +9,7 @@ those of the module.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilewright.core.walk import preorder
@@ -21,7 +22,7 @@ from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.points import additions
 from tilewright.target import Target
-from tilewright.target.instructions import BYTE_DOT
+from tilewright.target.instructions import byte_dots
 from tilewright.target.transfer import fits, read_seconds
 
 
@@ -51,7 +52,7 @@ def float_seconds(rows: Rows, constants: float, target: Target) -> float:
 def packed_seconds(rows: Rows, constants: float, target: Target) -> float:
     """Seconds of one core with packed weights."""
     core, numbers, codes = target.core, rows.columns * rows.terms, WORD // rows.bits
-    each = _digit_cycles(rows, target) if as_digits(rows, target) else _float_cycles(rows, target)
+    each = min(_digit_cycles(rows, target), _float_cycles(rows, target))
     tiles = -(-rows.rows // additions(target))
     cycles = numbers / codes / target.lanes(f32) * (each + tiles * core.load_cycles)
     size = numbers * rows.bits / 8 + numbers / rows.block * f32.bytes
@@ -61,8 +62,6 @@ def packed_seconds(rows: Rows, constants: float, target: Target) -> float:
 def as_digits(rows: Rows, target: Target) -> bool:
     """Whether packed weights are multiplied faster by the digits of rows that are made whole numbers, by an instruction
     that adds up products of bytes, and these numbers are as good as floats."""
-    if rows.bits > 4 or not BYTE_DOT.runs_on(target) or not are_floats(rows.bits, rows.block):
-        return False
     return _digit_cycles(rows, target) < _float_cycles(rows, target)
 
 
@@ -77,10 +76,14 @@ def _float_cycles(rows: Rows, target: Target) -> float:
 
 
 def _digit_cycles(rows: Rows, target: Target) -> float:
-    """Cycles for a vector of words whose numbers become bytes, which each digit multiplies."""
+    """Cycles for a vector of words whose numbers become bytes, which each digit multiplies; without end where the
+    machine has no instruction for that, or these numbers are not as good as floats."""
+    row = byte_dots(target).get(target.lanes(f32))
+    if rows.bits > 4 or row is None or not are_floats(rows.bits, rows.block):
+        return math.inf
     core, places = target.core, 8 // rows.bits
     others = rows.rows * (2 * places - 1 + DIGITS)
-    products = rows.rows * DIGITS * places * target.dot_cycles(BYTE_DOT.name)
+    products = rows.rows * DIGITS * places * target.dot_cycles(row.name)
     return max(others * core.add_cycles, products + others * core.add_beside_cycles)
 
 

@@ -4,19 +4,20 @@ of a tiled contraction: splits, order, kinds, and its edges, where vectors that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from tilewright.analysis.known import bound, resolved
-from tilewright.analysis.sizes import LARGE, known
+from tilewright.analysis.known import resolved
+from tilewright.analysis.sizes import known
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
-from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads, loops_around
+from tilewright.loops.edit import blocks, loops_around
+from tilewright.loops.nodes import LoopKind
 from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.facts.zeros import Edges
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
@@ -40,26 +41,15 @@ def loop_of(s: Schedule, block: str, axis: int) -> Var:
     return loops_of(s, block, axis)[0]
 
 
+def inside_of(s: Schedule, block: str, loop: Var) -> list[Var]:
+    """The loops around a block that are inside a loop, outermost first."""
+    loops: tuple[Var, ...] = s.get_loops(block)
+    return list(loops[loops.index(loop) + 1 :])
+
+
 def extent(s: Schedule, loop: Var) -> int:
     """The iterations of a loop, as a number."""
     return known(find_loop(s.func, loop).extent)
-
-
-def inside(where: Expr | None, axis: Var, step: int = 1) -> tuple[int, int]:
-    """The first value of an axis from which on a condition holds, and the first beyond for which it may not. The axis
-    counts by `step`, and what is between is counted by another one."""
-    first, end = 0, LARGE
-    for cond in conjuncts(where):
-        p = bound(cond)
-        found = affine_in(p, axis) if p is not None else None
-        if found is None or set(found[0]) != {()}:
-            continue
-        number = found[1].get((), 0)
-        if found[0][()] == step:
-            first = max(first, -(number // step))
-        elif found[0][()] == -step:
-            end = min(end, (number + 1) // step)
-    return first, end
 
 
 def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
@@ -143,30 +133,49 @@ def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some:
         s.unroll(loop)
 
 
-def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
+def write_out(
+    s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Var] = (), *, singles: bool = False
+) -> None:
+    """A block's part of an iteration of `tile` without loops but those `kept`: `lane` becomes vectors, all others are
+    unrolled; loops of one iteration, too, where `singles` are."""
+    loops = inside_of(s, block, tile)
+    s.vectorize(lane)
+    for loop in loops:
+        if loop is not lane and loop not in kept and (singles or extent(s, loop) > 1):
+            s.unroll(loop)
+
+
+def write_out_columns(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
     """The loops of an epilogue over the tile, written out: vectors along the columns. Returns the loop over them."""
-    loops = s.get_loops(block)
-    *rows, j = loops[loops.index(io) + 1 :]
-    jv: Var
-    jv, jl = s.split(j, tile.lanes)
-    s.vectorize(jl)
-    for loop in (*rows, jv):
+    vectors: Var
+    vectors, lane = s.split(inside_of(s, block, io)[-1], tile.lanes)
+    write_out(s, block, io, lane, singles=True)
+    return vectors
+
+
+def edges_alone(s: Schedule, loop: Var) -> None:
+    """The first and the last iteration of a loop by themselves: those between need no masks."""
+    count = extent(s, loop)
+    if count > 2:
+        cut_at(s, loop, (1, count - 1))
+    else:
         s.unroll(loop)
-    return jv
 
 
-def sums_apart(s: Schedule, block: str) -> tuple[str, str]:
-    """Gives the sums of a block a buffer of their own. Returns the block that copies them to their places, and it."""
-    write = str(s.cache_write(block))
-    return write, next(loads(find_block(s.func, write))).buffer.name
-
-
-def hold_sums(s: Schedule, sums: str, readers: Sequence[str], loop: Var, scope: str = "register") -> None:
-    """What an iteration of a loop sums up is read in it, and held for no longer."""
-    for block in readers:
-        s.reverse_compute_at(block, loop)
-    s.compact(sums)
-    s.set_scope(sums, scope)
+def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
+    """Terms of a sum, and of its copies in loops behind a cut, that are zero for all of a tile are not computed."""
+    for block in [b for b in blocks(s.func.body) if edges and b.init is not None and b.name.startswith(dot)]:
+        bound = [v for e in edges if isinstance(v := block.axes[e.axis].binding, Var)]
+        loops = [v for v in bound if find_loop(s.func, v).kind is LoopKind.SERIAL]
+        for loop in loops:
+            s.attempt(s.trim_sum, block.name, loop)
+        if any(is_bounded(s, block.name, v) for v in loops):
+            s.decompose_reduction(block.name, loops[0])
+        for loop in loops:
+            for _ in ("those before the first", "those after the last"):
+                s.attempt(s.partition, loop, dead=True)
+            if is_bounded(s, block.name, loop):
+                s.pad_sum(block.name, loop)
 
 
 def panel_over_the_edge(

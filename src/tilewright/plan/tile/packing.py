@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from tilewright.analysis.memory import writers_of
+from tilewright.analysis.products import Operand
 from tilewright.expr.dtypes import DTYPES
-from tilewright.expr.nodes import Const, Expr, Select, Var
+from tilewright.expr.linear import digits_of
+from tilewright.expr.nodes import Expr, Select, Var
 from tilewright.loops.edit import allocations
-from tilewright.loops.nodes import Buffer, Store
-from tilewright.plan.facts.contraction import Contraction, Operand, contraction_of, digits_of
+from tilewright.loops.nodes import Store
+from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.tile.loops import copied_by
-from tilewright.schedule.find import find_block, find_buffer, writers_of
+from tilewright.plan.tile.loops import copied_by, order_tile
+from tilewright.plan.tile.registers import lay_out
+from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
-from tilewright.types.scopes import MOST_BYTES, Scope
-
-Layout = Callable[[list[str]], Sequence[str]]
-"""The dimensions of a layout, in terms of the names of a buffer's dimensions."""
-
-
-def lay_out(s: Schedule, name: str, layout: Layout, pad: float | None = None) -> None:
-    """The buffer of this name in another layout, whose further elements are `pad`."""
-    d = [f"d{n}" for n in range(len(find_buffer(s.func, name).shape))]
-    s.transform_layout(name, f"{', '.join(d)} -> {', '.join(layout(d))}", **({} if pad is None else {"pad": pad}))
 
 
 def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "") -> str:
@@ -142,22 +135,7 @@ def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var
     s.partition(tiles, 1)
     loops = s.get_loops(block)
     s.compute_at(panel, loops[loops.index(row) - 1])
-    vectors, lane = s.split(s.get_loops(panel)[-1], lanes)
-    s.unroll(vectors)
-    s.vectorize(lane)
-
-
-def keep_near(s: Schedule, name: str) -> None:
-    """A buffer that an iteration fills and reads takes no more room than it needs, on the stack if that is small."""
-    s.compact(name)
-    if local_bytes(find_buffer(s.func, name)) <= MOST_BYTES[Scope.STACK]:
-        s.set_scope(name, "stack")
-
-
-def local_bytes(buffer: Buffer) -> float:
-    """The bytes of a buffer: without end where its size is dynamic, for which the stack has no room."""
-    sizes = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
-    return math.prod(sizes) * buffer.dtype.bytes if len(sizes) == len(buffer.shape) else math.inf
+    order_tile(s, [], s.split(s.get_loops(panel)[-1], lanes))
 
 
 def only_store(s: Schedule, block: str) -> Expr | None:

@@ -21,6 +21,7 @@ from tilewright.loops.nodes import Buffer
 from tilewright.ops.strassen import PRODUCTS, input_terms, output_terms, parts_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template
+from tilewright.plan.tile.loops import order_tile
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -94,9 +95,7 @@ class StrassenInput(Template[Halves, LanesChoice]):
     def apply(self, s: Schedule, shape: Halves, choice: LanesChoice) -> Schedule:
         p, *outer, i, k = s.get_loops("strassen_input")
         vectors, lane = s.split(k, choice.lanes, tail="mask")
-        s.reorder(*outer, i, vectors, p, lane)
-        s.vectorize(lane)
-        s.unroll(p)
+        order_tile(s, [*outer, i, vectors], [p, lane])
         s.parallel(reduce(s.fuse, [*outer, i]))
         return s
 
@@ -132,10 +131,7 @@ class StrassenOutput(Template[Halves, LanesChoice]):
         groups, *rows = s.split(i, 2, tail="mask") if shape.together == 2 else (i,)
         side, j = s.split(j, shape.columns, tail="mask")
         vectors, lane = s.split(j, choice.lanes)
-        s.reorder(*outer, groups, vectors, *rows, side, lane)
-        s.vectorize(lane)
-        for loop in (*rows, side):
-            s.unroll(loop)
+        order_tile(s, [*outer, groups, vectors], [*rows, side, lane])
         s.parallel(reduce(s.fuse, [*outer, groups]))
         return s
 

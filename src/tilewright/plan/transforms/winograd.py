@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.analysis.known import limits
 from tilewright.analysis.sizes import known
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Select
@@ -34,13 +35,13 @@ from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.transposed import store_transposed
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors, inside
-from tilewright.plan.tile.packing import keep_near
+from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors, order_tile
+from tilewright.plan.tile.registers import compute_near, keep_near
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
+from tilewright.target.transfer import fits, kept, reread_seconds, rewrite_seconds, wait_cycles
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
@@ -152,7 +153,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
         channels = t.images * t.channels
         cycles = channels * -(-t.rows * t.columns // choice.lanes) * (padding + rows + columns)
         stages = 3 * channels * (1 if together else t.rows)  # each begins and ends with loads and sums in sequence
-        cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
+        cycles += stages * 2 * core.fma_latency + _waiting_cycles(t, together, target)
         staged = [(t.half, together * t.half), (t.padded, t.padded if choice.padded_once else 0)]
         between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
         return core.kernel_seconds + max(cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target))
@@ -160,14 +161,11 @@ class WinogradInput(Template[Tiling, InputChoice]):
     def apply(self, s: Schedule, shape: Tiling, choice: InputChoice) -> Schedule:
         _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
         jo, ji = in_vectors(s, j, choice.lanes)
+        around = [i] if choice.together else []
         if choice.together > 1:
             c, inner = s.split(c, choice.together, tail="clip")
-            s.reorder(p, inner, i, jo, q, *woven, ji)
-        else:
-            s.reorder(p, *([i] if choice.together else []), jo, q, *woven, ji)
-        s.vectorize(ji)
-        for loop in (q, *woven):
-            s.unroll(loop)
+            around = [inner, i]
+        order_tile(s, [p, *around, jo], [q, *woven, ji])
         s.compute_at("winograd_rows", c if choice.together else i)
         channel = s.get_loops("winograd_rows")[-4] if choice.together else c
         s.compute_at("winograd_pad", channel if choice.padded_once else i)
@@ -175,9 +173,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
             keep_near(s, buffer)
         row, column = s.get_loops("winograd_rows")[-2:]
         wo, wi = in_vectors(s, column, choice.lanes)
-        s.reorder(wo, row, wi)
-        s.vectorize(wi)
-        s.unroll(row)
+        order_tile(s, [wo], [row, wi])
         _pad(s, choice.lanes)
         return s
 
@@ -187,7 +183,7 @@ def _pad(s: Schedule, lanes: int) -> None:
     block = find_block(s.func, "winograd_pad")
     assert isinstance(block.body, Store)
     cond = block.body.value.cond if isinstance(block.body.value, Select) else None
-    rows, columns = (inside(cond, axis.var) for axis in block.axes[-2:])
+    rows, columns = (limits(cond, axis.var) for axis in block.axes[-2:])
     row, column = s.get_loops("winograd_pad")[-2:]
     for part in cut_at(s, column, columns):
         if extent(s, part) > 1:
@@ -229,18 +225,10 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         vectors, o = in_vectors(s, o, choice.lanes)
         rows, a = s.split(h, shape.size, tail="mask")
         s.reorder(vectors, rows, o, a, loops[-1])
-        s.compute_at("winograd_tiles", rows)
-        keep_near(s, "whole")
-        *_, a, t, b, lane = s.get_loops("winograd_tiles")
-        s.reorder(t, a, b, lane)
-        s.vectorize(lane)
-        s.unroll(b)
-        s.compute_at("winograd_columns", t)
-        *_, a, q, lane = s.get_loops("winograd_columns")
-        s.reorder(q, a)
-        s.vectorize(lane)
-        s.unroll(a)
-        keep_near(s, "half")
+        a, tile, b, lane = compute_near(s, "winograd_tiles", rows)
+        order_tile(s, [tile, a], [b, lane])
+        a, q, lane = compute_near(s, "winograd_columns", tile)
+        order_tile(s, [q], [a, lane])
         store_transposed(s, block, rows, choice.lanes)
         return s
 
@@ -278,15 +266,11 @@ def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
     return read + WinogradOutput().price(LanesChoice(target.lanes(f32)), behind, target)
 
 
-def _left_cycles(t: Tiling, together: int, target: Target) -> float:
-    """Cycles in which lines come again that were left before they were full: those in which the products of `together`
-    channels, or (0) of a row of tiles, end. Of one of each plane the first cache keeps as many as there is room for in
-    its sets."""
-    planes = t.edge**2
-    left = max(planes - target.caches[0].room(t.plane), 0)
+def _waiting_cycles(t: Tiling, together: int, target: Target) -> float:
+    """Cycles in which planes are waited for: the products of `together` channels, or (0) of a row of tiles, are a piece
+    of each plane, whose first line nothing fetched before, or which lost it again to others in its set of the cache."""
     pieces = -(-t.channels // together) if together else t.channels * t.rows
-    level = max(fits(t.between, target, own=False), 2)
-    return t.images * left * pieces * apart_cycles(level, target)
+    return t.images * pieces * t.edge**2 * wait_cycles(max(fits(t.between, target, own=False), 2), target)
 
 
 def _there_and_back(size: int, held: int, target: Target) -> float:

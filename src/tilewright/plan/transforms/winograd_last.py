@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.analysis.sizes import Sizes, known
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr
 from tilewright.loops.edit import blocks
 from tilewright.ops.winograd import INPUT, edge_of, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import in_vectors, is_bounded
-from tilewright.plan.tile.packing import keep_near
+from tilewright.plan.tile.loops import in_vectors, is_bounded, order_tile
+from tilewright.plan.tile.registers import compute_near
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.plan.transforms.winograd import Tiling, extents_of, whole_lines, with_epilogue
 from tilewright.schedule.find import find_block, find_loop
@@ -64,14 +64,13 @@ class WinogradInputLast(_ChannelsLast):
         return _seconds(shape, choice, input_terms, shape.edge, moving, target)
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
-        images, rows, _, _, column, channels = s.get_loops(self.block)
+        images, rows, _, row, column, channels = s.get_loops(self.block)
         vectors, lane = in_vectors(s, channels, choice.lanes)
         s.reorder(rows, images)
-        s.reorder(vectors, *s.get_loops(self.block)[3:5], lane)
-        s.vectorize(lane)
-        s.unroll(column)
-        _compute_near(s, "winograd_rows", "half", vectors, 0)
-        _compute_near(s, "winograd_pad", "padded", vectors)
+        order_tile(s, [vectors, row], [column, lane])
+        row, column, lane = compute_near(s, "winograd_rows", vectors)
+        order_tile(s, [column], [row, lane])
+        s.vectorize(compute_near(s, "winograd_pad", vectors)[-1])
         s.parallel(rows)
         inside = "winograd_pad"
         for axis in (0, 2):
@@ -98,28 +97,16 @@ class WinogradOutputLast(_ChannelsLast):
         vectors, lane = in_vectors(s, channels, choice.lanes)
         rows, row = s.split(height, shape.size, tail="mask")
         columns, column = s.split(width, shape.size, tail="mask")
-        s.reorder(rows, images, columns, vectors, row, column, lane)
-        s.vectorize(lane)
-        s.unroll(column)
-        _compute_near(s, "winograd_tiles", "whole", vectors, 1)
-        _compute_near(s, self.block, "half", vectors, 0)
+        order_tile(s, [rows, images, columns, vectors, row], [column, lane])
+        row_of_tile, column_of_tile, lane = compute_near(s, "winograd_tiles", vectors)
+        order_tile(s, [row_of_tile], [column_of_tile, lane])
+        a, q, lane = compute_near(s, self.block, vectors)
+        order_tile(s, [q], [a, lane])
         s.parallel(rows)
         for tiles, inside in ((rows, row), (columns, column)):
             if is_bounded(s, block, inside):
                 s.partition(tiles)
         return s
-
-
-def _compute_near(s: Schedule, block: str, buffer: str, vectors: Var, inner: int | None = None) -> None:
-    """Computes for a vector of channels of a tile what a block stores: rows (0) or columns (1) are written out inside
-    the loop over the others."""
-    s.compute_at(block, vectors)
-    keep_near(s, buffer)
-    *tile, lane = s.get_loops(block)[-3:]
-    s.vectorize(lane)
-    if inner is not None:
-        s.reorder(tile[1 - inner], tile[inner])
-        s.unroll(tile[inner])
 
 
 def _seconds(

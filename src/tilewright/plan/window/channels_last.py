@@ -26,10 +26,12 @@ from enum import Enum
 from itertools import product
 from math import isqrt
 
+from tilewright.analysis.known import limits
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, extent, inside, loop_of
+from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, write_out
+from tilewright.plan.tile.registers import compute_near, keep_near, made_by
 from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -113,17 +115,16 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
         positions = _sum(s, w, c, tile)
         if made:
             _in_pairs(s, w, c, made, tile)
-        family.write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
+        write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
         if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
             row = [tile, *positions][-1]
-            s.compute_at(pad, row)
-            family.place(s, pad)
-            family.write_out(s, pad, row, _lane(s, pad, c))
+            compute_near(s, pad, row, "register")
+            write_out(s, pad, row, _lane(s, pad, c))
             s.guard(pad)
             if (
                 extent(s, columns) > 1 and w.channels % c.lanes == 0
             ):  # with masks, it would be one more copy of its code
-                family.edges_alone(s, columns)
+                edges_alone(s, columns)
             if c.edges and shared is not rows and extent(s, rows) == w.rows.size:
                 cut_at(s, rows, _rows_without_padding(s, w, pad))
         s.parallel(shared)
@@ -191,8 +192,8 @@ def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]
     one."""
     single, rows, columns = family.window_loops(s, w)
     s.reorder(*single, *rows, loop_of(s, w.block, w.columns.axis), *columns, loop_of(s, w.block, -1))
-    family.place(s, w.block)
-    family.write_out(s, w.block, tile, _lane(s, w.block, c), kept=rows)
+    keep_near(s, made_by(s, w.block), "register")
+    write_out(s, w.block, tile, _lane(s, w.block, c), kept=rows)
     return rows
 
 
@@ -209,9 +210,9 @@ def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles:
     for name in read:
         s.compute_at(name, tiles)
     for name in (block, *read):
-        family.place(s, name)
+        keep_near(s, made_by(s, name), "register")
     for name in read:
-        family.write_out(s, name, tiles, [v for v in s.get_loops(name) if extent(s, v) > 1][-1])
+        write_out(s, name, tiles, [v for v in s.get_loops(name) if extent(s, v) > 1][-1])
     pairs, lanes = s.split(s.fuse(loop_of(s, block, w.columns.axis), loop_of(s, block, -1)), 2 * c.lanes)
     s.vectorize(lanes)
     s.unroll(pairs)
@@ -220,6 +221,6 @@ def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles:
 def _rows_without_padding(s: Schedule, w: Windows, pad: str) -> tuple[int, ...]:
     """The first row whose window meets no padding, and the first one behind for which it does; none where all do."""
     found = find_block(s.func, pad)
-    first, end = inside(found.where, found.spatial[w.rows.dimension].var)
+    first, end = limits(found.where, found.spatial[w.rows.dimension].var)
     first, end = -(-first // w.rows.stride), (end - w.rows.reach(1)) // w.rows.stride + 1
     return (first, end) if first < end else ()

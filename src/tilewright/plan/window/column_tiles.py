@@ -28,16 +28,17 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 
+from tilewright.analysis.known import limits
+from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import LARGE
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import between, cut_at, extent, hold_sums, in_vectors, inside, loop_of, loops_of
-from tilewright.plan.tile.packing import lay_out
+from tilewright.plan.tile.loops import between, cut_at, edges_alone, extent, in_vectors, loop_of, loops_of, write_out
+from tilewright.plan.tile.registers import Lanes, compute_near, hold_sums, keep_near, lay_in_lanes, lay_out, made_by
 from tilewright.plan.window import family
-from tilewright.schedule.find import find_block, find_loop, writers_of
+from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.types.scopes import Scope
 
 
 class Held(Enum):
@@ -106,7 +107,7 @@ def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
         s.compute_at(block, tiles[-1])
     _sum_rows(s, w, c.lanes, tiles[-1], c.unrolled, by_rows=c.held is Held.TILE)
     if whole is not None:  # the epilogue of rows shorter than a vector, on whole vectors
-        family.write_out(s, whole, tiles[-1], family.lay_in_lanes(s, whole, family.Lanes(c.lanes, c.lanes)))
+        write_out(s, whole, tiles[-1], lay_in_lanes(s, whole, Lanes(c.lanes, c.lanes)))
     if copy:
         s.compute_at(copy, shared[-1] if shared and c.held is Held.CHANNEL else tiles[0])
         _copy(s, w, c, pad, copy)
@@ -119,7 +120,7 @@ def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
     for image in images if c.prefetch and shared else ():
         _prefetch(s, w, c, image, last, shared[-1], tiles[0])
     if w.padded and pad and not copy and len(tiles) > 1:
-        family.edges_alone(s, tiles[-1])
+        edges_alone(s, tiles[-1])
     if shared:
         s.parallel(reduce(s.fuse, shared))
     return s
@@ -152,8 +153,8 @@ def _sum_rows(s: Schedule, w: Windows, lanes: int, tile: Var, unrolled: bool, *,
     row, (single, rows, columns) = loop_of(s, w.block, -2), family.window_loops(s, w)
     rows = rows if by_rows else _by_strides(s, rows, w.rows.stride)
     sums = [*single, *((row, *rows, *columns) if by_rows else (*columns, *rows, row))]
-    lane = family.lay_in_lanes(s, w.block, family.Lanes(lanes, lanes), sums, fill=w.products)
-    family.write_out(s, w.block, tile, lane, kept=() if unrolled else columns)
+    lane = lay_in_lanes(s, w.block, Lanes(lanes, lanes), sums, fill=w.products)
+    write_out(s, w.block, tile, lane, kept=() if unrolled else columns)
 
 
 def _by_strides(s: Schedule, rows: list[Var], stride: int) -> list[Var]:
@@ -199,8 +200,7 @@ def _prefetch(s: Schedule, w: Windows, c: ColumnsChoice, image: str, last: str, 
 def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> None:
     """Copies the rows with their padding in vectors, through a register. Vectors without padding need no masks. Of
     deinterleaved rows, the register holds the elements in the order of memory: they are loaded in whole vectors."""
-    s.compact(w.source.name)
-    s.set_scope(w.source.name, Scope.STACK.value)
+    keep_near(s, w.source.name, "stack")
     if c.deinterleaved:  # rows begin where cache lines do
         s.storage_align(w.source.name, len(w.source.shape) - 1, c.line, 0)
     axis, planes = (-3, loops_of(s, copy, -2)) if c.deinterleaved else (-2, [])
@@ -208,18 +208,17 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     columns = extent(s, column)
     vectors, lane = s.split(column, c.copied, tail="shift")
     s.reorder(vectors, *planes, lane)
-    s.compute_at(pad, vectors)
-    loaded = family.place(s, pad)
+    compute_near(s, pad, vectors, "register")
     s.vectorize(lane)
     if planes:
-        lay_out(s, loaded, lambda d: [*d[:-2], d[-1], d[-2]])
+        lay_out(s, made_by(s, pad), lambda d: [*d[:-2], d[-1], d[-2]])
         plane, place_in_plane = s.get_loops(pad)[-2:]
         s.reorder(place_in_plane, plane)
         s.unroll(s.split(s.fuse(place_in_plane, plane), c.lanes)[0])
     s.vectorize(loop_of(s, pad, -1))
     s.guard(pad)
     found = find_block(s.func, pad)
-    first, end = inside(found.where, found.spatial[-1].var, w.columns.stride if planes else 1)
+    first, end = limits(found.where, found.spatial[-1].var, w.columns.stride if planes else 1)
     starts = [min(at, columns - c.copied) for at in range(0, columns, c.copied)]
     full = [n for n, at in enumerate(starts) if first <= at and at + c.copied <= end]
     few = len(full) <= 2  # between those that meet the border: hardly a loop
@@ -246,7 +245,7 @@ def apply_dynamic(s: Schedule, w: Windows, c: DynamicChoice) -> Schedule:
     _sum_rows(s, w, c.lanes, columns, c.unrolled)
     if w.rows.has_tail(c.rows):  # beyond the last row, a tile reads the last one again
         s.pad(w.block, loop_of(s, w.block, -2))
-    family.write_out(s, last, columns, column)
+    write_out(s, last, columns, column)
     for tiles, side, size in ((rows, w.rows, c.rows), (columns, w.columns, c.lanes)):
         if side.has_tail(size):
             s.partition(tiles)

@@ -7,28 +7,23 @@ Steps know blocks by name, and a tile by the loop that an iteration of is one:
 
 final_block, padded_rows         the blocks that a tile ends and begins with
 window_loops, trim_rows          the loops over a window
-place, lay_in_lanes              where a block stores what it makes, and in which order
 hold                             what a tile reads of rows, in registers
-write_out                        the loops of a tile unrolled around a vector
-edges_alone                      loops of their own for tiles at the edges of an image
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
 
+from tilewright.analysis.known import limits
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import stored_buffers
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.template import ChoiceT, Template
-from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
-from tilewright.plan.tile.packing import lay_out
+from tilewright.plan.tile.loops import cut_at, extent, loop_of, write_out
+from tilewright.plan.tile.registers import Lanes, lay_in_lanes
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
@@ -158,55 +153,6 @@ def trim_rows(s: Schedule, w: Windows) -> None:
             s.trim_sum(w.block, loop)
 
 
-def place(s: Schedule, block: str) -> str:
-    """What a block makes is as large as an iteration around it needs, and lies in registers. Returns the buffer's
-    name."""
-    (made,) = stored_buffers(find_block(s.func, block))
-    s.compact(made.name)
-    s.set_scope(made.name, Scope.REGISTER.value)
-    return made.name
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """What a vector holds: so many `columns` of a row, of each of `channels`, which a block's axis `channel` counts.
-    `beside` of the columns are neighbours, then the next channel's follow."""
-
-    columns: int
-    beside: int
-    channels: int = 1
-    channel: int = 0
-
-    @property
-    def in_parts(self) -> bool:
-        """Whether the columns of a channel are apart, part by part."""
-        return self.beside < self.columns
-
-    def layout(self, d: list[str]) -> list[str]:
-        """Rows as vectors, in terms of the dimensions of a buffer."""
-        *rest, column = d
-        own = [rest.pop(self.channel)] if self.channels > 1 else []
-        part = [f"{column} % {self.columns} // {self.beside}"] if self.in_parts else []
-        return [*rest, f"{column} // {self.columns}", *part, *own, f"{column} % {self.beside}"]
-
-
-def lay_in_lanes(s: Schedule, block: str, lanes: Lanes, around: Sequence[Var] = (), fill: bool = True) -> Var:
-    """What a block makes lies in registers, its rows as vectors, which it fills beyond the last column, too, if `fill`.
-    Returns the loop over a vector, which is inside all loops of a tile, those `around` it in this order."""
-    column = loop_of(s, block, -1)
-    beyond = extent(s, column) % lanes.columns
-    vectors, column = s.split(column, lanes.columns, tail="mask")
-    loops = [*s.split(column, lanes.beside)] if lanes.in_parts else [column]
-    loops[-1:-1] = [loop_of(s, block, lanes.channel)] if lanes.channels > 1 else []
-    if around:
-        s.reorder(*around, vectors, *loops)
-    lay_out(s, place(s, block), lanes.layout)
-    if beyond and fill:
-        s.pad(block, loops[-1])
-    lane: Var = reduce(s.fuse, loops)
-    return lane
-
-
 def hold(s: Schedule, w: Windows, pad: str, tile: Var, rows: int, lanes: int, image: Var | None = None) -> None:
     """What an iteration of `tile`, of tiles of so many `rows`, reads of padded rows is loaded into registers as it
     lies, in whole vectors. Rows of zeros, which differ from tile to tile, have loops of their own: parts of the loop
@@ -218,26 +164,8 @@ def hold(s: Schedule, w: Windows, pad: str, tile: Var, rows: int, lanes: int, im
         cut_at(s, image or loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, rows))
 
 
-def write_out(s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Var] = ()) -> None:
-    """A block's part of a tile without loops but those `kept`: `lane` becomes vectors, all others are unrolled."""
-    loops = s.get_loops(block)
-    s.vectorize(lane)
-    for loop in loops[loops.index(tile) + 1 :]:
-        if loop is not lane and loop not in kept and extent(s, loop) > 1:
-            s.unroll(loop)
-
-
 def rows_inside(s: Schedule, block: str, side: Side, axis: int, rows: int) -> tuple[int, int]:
     """The rows of a tile that lie inside the image for every tile of so many `rows`."""
     found = find_block(s.func, block)
-    first, end = inside(found.where, found.spatial[axis].var)
+    first, end = limits(found.where, found.spatial[axis].var)
     return first, max(end - (side.size - rows) * side.stride, first)
-
-
-def edges_alone(s: Schedule, loop: Var) -> None:
-    """The first and the last iteration of a loop by themselves: those between need no masks."""
-    count = extent(s, loop)
-    if count > 2:
-        cut_at(s, loop, (1, count - 1))
-    else:
-        s.unroll(loop)

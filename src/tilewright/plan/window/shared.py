@@ -24,8 +24,9 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import loop_of
+from tilewright.plan.tile.loops import loop_of, write_out
 from tilewright.plan.tile.packing import pack
+from tilewright.plan.tile.registers import Lanes, lay_in_lanes
 from tilewright.plan.window import family
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -102,25 +103,25 @@ class SharedVectors(family.WindowTemplate[SharedChoice]):
         s.reorder(outer, *around, tile, row, each, column)
         for block in (last, w.block):
             s.compute_at(block, tile)
-        lanes = family.Lanes(c.room, c.beside, c.channels, channel)
+        lanes = Lanes(c.room, c.beside, c.channels, channel)
         image = _sum_in_pairs(s, w, lanes) if c.in_pairs else None
         if image is None:
             single, rows, columns = family.window_loops(s, w)
             sums = [*columns, *single, *rows, loop_of(s, w.block, -2)]
-            family.write_out(s, w.block, tile, family.lay_in_lanes(s, w.block, lanes, sums))
-        family.write_out(s, last, tile, family.lay_in_lanes(s, last, lanes, [loop_of(s, last, -2)]))
+            write_out(s, w.block, tile, lay_in_lanes(s, w.block, lanes, sums))
+        write_out(s, last, tile, lay_in_lanes(s, last, lanes, [loop_of(s, last, -2)]))
         family.hold(s, w, pad, image or tile, c.rows, c.channels * c.room, image)
-        family.write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
+        write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
         s.parallel(outer)
         return s
 
 
-def _sum_in_pairs(s: Schedule, w: Windows, lanes: family.Lanes) -> Var:
+def _sum_in_pairs(s: Schedule, w: Windows, lanes: Lanes) -> Var:
     """The sums of windows with a stride of 2 columns. Returns the loop over the rows of the image that a tile reads."""
     single, (term,), (position,) = family.window_loops(s, w)
     pairs, each = s.split(position, 2, tail="mask")
     row = loop_of(s, w.block, -2)
-    family.lay_in_lanes(s, w.block, lanes, [*single, pairs, row, term, each])
+    lay_in_lanes(s, w.block, lanes, [*single, pairs, row, term, each])
     start = str(s.decompose_reduction(w.block, (*single, pairs)[0]))
     for block in (start, w.block):
         s.vectorize(s.get_loops(block)[-1])

@@ -9,10 +9,10 @@ from __future__ import annotations
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import Known
 from tilewright.core.walk import substitute
-from tilewright.expr.linear import polynomial
+from tilewright.expr.linear import digits_of
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.loops.edit import loops_around, map_expressions, substitute_expressions
-from tilewright.loops.nodes import Axis, Block, For, Function
+from tilewright.loops.nodes import Axis, Block, Function
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
@@ -26,11 +26,12 @@ def split_axes(function: Function, block: Block) -> Step:
     Legal where each loop begins with 0 and counts what the next one counts whole rounds of.
     """
     loops = {loop.var: loop for loop in loops_around(function.body, block)}
+    sizes = {v: loop.size for v, loop in loops.items() if loop.size is not None and loop.begin is const(0)}
     made: list[Axis] = []
     places: dict[Expr, Expr] = {}
     known: dict[Var, Range] = {}
     for axis in block.axes:
-        digits = [axis.binding] if isinstance(axis.binding, Var) else _digits(axis.binding, loops)
+        digits = digits_of(axis.binding, sizes) or {}
         if len(digits) < 2:
             made.append(axis)
             continue
@@ -45,18 +46,3 @@ def split_axes(function: Function, block: Block) -> Step:
     simpler = map_expressions(fresh, facts.simplified)
     names = ", ".join(str(v) for v in places)
     return rewritten(function, block, simpler, None, f"loops count the digits of {names}")
-
-
-def _digits(binding: Expr, loops: dict[Var, For]) -> list[Var]:
-    """The loops whose iterations are the digits of a number, the highest first; none where they are not."""
-    p = polynomial(binding)
-    terms = sorted(((c, m[0]) for m, c in p.items() if len(m) == 1 and isinstance(m[0], Var)), key=lambda t: t[0])
-    if len(terms) != len(p) or any(v not in loops for _, v in terms):
-        return []
-    weight = 1
-    for factor, var in terms:
-        size = loops[var].size
-        if factor != weight or size is None or loops[var].begin is not const(0):
-            return []
-        weight *= size
-    return [v for _, v in reversed(terms)]

@@ -7,19 +7,18 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.dependences import meeting
-from tilewright.analysis.domains import Domain, covered, known_in, single_axis, unclipped
+from tilewright.analysis.dependences import stored_elsewhere
+from tilewright.analysis.domains import Domain, covered, covered_where, known_in, single_axis, unclipped
 from tilewright.analysis.elements import box_of, touches, unwritten
 from tilewright.analysis.intervals import Range, Ranges
-from tilewright.analysis.known import NOTHING, exchanged, tighten
 from tilewright.analysis.memory import Memory
-from tilewright.analysis.regions import ranges_of, settled
-from tilewright.expr.linear import Polynomial, plus, polynomial, times
-from tilewright.expr.nodes import Expr, Lt, Var
+from tilewright.expr.linear import polynomial
+from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, If, Let, LoopKind, Seq, Stmt, Store, While, seq
+from tilewright.loops.text import word_of
 from tilewright.schedule import facts
 from tilewright.schedule.facts import LANES, ORDERED, TOGETHER
 from tilewright.schedule.find import find_block, find_loop, primitive
@@ -94,28 +93,20 @@ def _moved(part: Range, offset: Expr) -> Range:
     return Range(simplify(part.begin - offset), part.extent)
 
 
+def _met_by(made: Function, name: str, over: Var, buffers: Set[Buffer]) -> Access | None:
+    """What a moved block does to one of these buffers where another iteration of a loop stores."""
+    loop = find_loop(made, over)
+    return stored_elsewhere(loop, loops_around(made.body, loop), find_block(made, name), buffers)
+
+
 def _require_no_race(made: Function, found: _Place, buffer: Buffer) -> None:
     """Iterations that may run at the same time do not compute the same points."""
     for loop in [s for s in found.around if s.kind in TOGETHER]:
-        if _meeting(made, found.block.name, loop.var, {buffer}) is not None:
+        if _met_by(made, found.block.name, loop.var, {buffer}) is not None:
             name = loop.name
             why = f"iterations of {name}, which may run at the same time, compute the same of {buffer.name}"
             fix = f'compute_at before {name} is made {loop.kind.value}, then compact("{buffer.name}")'
             raise Obstacle(loop, why, fix)
-
-
-def _meeting(made: Function, name: str, over: Var, buffers: Set[Buffer]) -> Access | None:
-    """An access of a block to one of these buffers where another iteration of a loop stores; None where there is
-    none."""
-    block, loop = find_block(made, name), find_loop(made, over)
-    outer, own = loops_around(made.body, loop), set(statements(block))
-    known, inside = ranges_of([*outer, loop]), [a for a in accesses(loop.body) if a.buffer in buffers]
-    stores = {(a.buffer, a.indices, a.loops): settled(a, known) for a in inside if a.is_store}.values()
-    for access in [a for a in inside if a.statement in own]:
-        mine = settled(access, known)
-        if any(s.buffer is mine.buffer and meeting(loop, outer, s, mine) is not None for s in stores):
-            return access
-    return None
 
 
 @primitive("cannot compute {block} at the end of loop {loop}")
@@ -171,7 +162,7 @@ def _tile(found: _Place, boxes: Mapping[Buffer, Sequence[Range]]) -> Ranges:
             part[axis[0]] = values = _moved(stored, axis[1])
             moving = {loop.var for loop in own}
             whole = None if used & moving else covered(polynomial(values.begin), values.extent, own)
-            whole = whole and _clipped(whole, values, [c for c in clips if mentions(c, moving)], straight)
+            whole = whole and covered_where(whole, values, [c for c in clips if mentions(c, moving)], straight)
             used |= moving
             if whole is None:
                 parts = f"the parts {values} of {axis[0].name} that iterations complete"
@@ -209,25 +200,11 @@ def _require_final(made: Function, found: _Place, read: set[Buffer]) -> None:
         if isinstance(s, Store) and s.buffer in read:
             raise Obstacle(s, f"{s.buffer.name} is stored after loop {found.loop.name} once more")
     for loop in found.around:
-        load = None if loop.is_single else _meeting(made, found.block.name, loop.var, read)
+        load = None if loop.is_single else _met_by(made, found.block.name, loop.var, read)
         if load is not None:
             why = f"{found.block.name} {load.said}, which another iteration of {loop.name} stores"
             fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
             raise Obstacle(load.statement, why, fix)
-
-
-def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[For]) -> Range | None:
-    """What parts cover of which only those run that the conditions let; they must say that a part begins below some
-    place, which is then where the whole ends."""
-    begin, moving = Var("begin"), {loop.var for loop in loops}
-    gaps: dict[Expr, Polynomial | None] = {}
-    for cond in clips:
-        assert isinstance(cond, Lt)
-        gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
-        told = exchanged(gap, [(part.begin, begin)], moving)
-        gaps[cond] = None if told is None else plus(told, {(): 1}, -1)
-    made, left = tighten({begin: total}, gaps, NOTHING)
-    return None if left else made[begin]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +228,11 @@ def _place(function: Function, block: Block, loop: For) -> _Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
     one, two = path_to(function.body, block), path_to(function.body, loop)
     if loop in one:
-        raise Obstacle(block, f"{block.name} is inside {facts.word_of(loop)} already")
+        raise Obstacle(block, f"{block.name} is inside {word_of(loop)} already")
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise Obstacle(block, f"{block.name} and {facts.word_of(loop)} are not one after the other")
+        raise Obstacle(block, f"{block.name} and {word_of(loop)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
     domain, between = facts.alone_in(function, nest, block), parent.body[min(n, m) + 1 : max(n, m)]

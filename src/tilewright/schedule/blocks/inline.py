@@ -6,29 +6,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from tilewright.analysis.accesses import Access, accesses
-from tilewright.analysis.domains import Domain, inverse, nest_of, values_of
+from tilewright.analysis.accesses import is_read_again, loads_from
+from tilewright.analysis.domains import Domain, fills_all, inverse, nest_of
 from tilewright.analysis.elements import touches, unwritten
-from tilewright.analysis.intervals import Range
-from tilewright.analysis.known import NOTHING
-from tilewright.analysis.memory import Memory, own_loads, readers_of
+from tilewright.analysis.memory import Memory, own_loads, readers_of, writers_of
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Div, Expr, Var, const
+from tilewright.expr.nodes import Call, Div, Expr, Var
 from tilewright.loops import edit
-from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements, stored_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
-from tilewright.loops.sizes import bytes_of
+from tilewright.loops.sizes import bytes_of, fits_stack
+from tilewright.loops.text import word_of
 from tilewright.report.errors import UserError
 from tilewright.report.quantities import counted
 from tilewright.schedule import facts
 from tilewright.schedule.blocks.compute_at import compute_at, computed_after
 from tilewright.schedule.buffers.copies import compact
 from tilewright.schedule.buffers.layout import set_scope
-from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, writers_of
+from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive
 from tilewright.schedule.step import Obstacle, Step
-from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 @primitive("cannot inline {block}")
@@ -79,17 +76,10 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
             raise Obstacle(s, f"{buffer.name} is prefetched here")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise Obstacle(s, "a vector is read at once", fix="inline before it is a vector")
-    missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
+    missing = None if fills_all(domain) else unwritten(touches(function.body, buffer))
     if missing is not None:
         why = f"block {block.name} may not have stored all that is read of {buffer.name} here"
         raise Obstacle(missing.access.statement, why)
-
-
-def _fills(domain: Domain) -> bool:
-    """Whether the block stores every element of its buffer."""
-    store = domain.store
-    parts = [(values_of(i, domain), Range(const(0), e)) for i, e in zip(store.indices, store.buffer.shape, strict=True)]
-    return not domain.conditions and all(part is not None and NOTHING.within(whole, part) for part, whole in parts)
 
 
 def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc, readers: Sequence[Stmt]) -> None:
@@ -99,7 +89,7 @@ def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc,
     for around in path_to(holder, nest)[1:-1]:
         within = set(statements(around))
         for late in (s for s in readers if s not in within):
-            raise Obstacle(late, f"{block.name} is inside {facts.word_of(around)}, this is not")
+            raise Obstacle(late, f"{block.name} is inside {word_of(around)}, this is not")
     after = list(statements(holder))
     facts.require_unchanged(function, block, Memory(function.body).loaded(block), after[after.index(block) + 1 :])
 
@@ -145,7 +135,7 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
         if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
             continue
         several = sum(buffer in loaded_buffers(nest) for nest in nests(made)) > 1
-        if not (several or (once and _is_read_again(made, buffer))) or not _is_expensive(block.body.value):
+        if not (several or (once and is_read_again(made.body, buffer))) or not _is_expensive(block.body.value):
             with suppress(UserError):
                 made = inline(made, block.name).function
     return Step(made, None, () if made is function else ("inline allows each of them",))
@@ -161,21 +151,6 @@ def _producer(function: Function, buffer: Buffer) -> Block | None:
 def _is_expensive(value: Expr) -> bool:
     """Whether an expression calls a function or divides."""
     return any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name not in ("neg", "abs")) for e in preorder(value))
-
-
-def _is_read_again(function: Function, buffer: Buffer) -> bool:
-    """Whether an element of a buffer is read in several iterations of a loop around it."""
-    found = _loads_of(function.body, buffer)
-    return any(not loop.is_single and loop.var not in _moving(load) for load in found for loop in load.loops)
-
-
-def _loads_of(root: Stmt, buffer: Buffer) -> list[Access]:
-    return [a for a in accesses(root) if a.buffer is buffer and not a.is_store]
-
-
-def _moving(access: Access) -> set[Var]:
-    """The variables that the place of an access depends on."""
-    return {v for index in access.indices for v in variables_of(index)}
 
 
 def pull_producers(function: Function) -> Step:
@@ -202,8 +177,8 @@ def pull_producers(function: Function) -> Step:
 def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
     """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
     reads every element of a box."""
-    found = _loads_of(nest, buffer)
-    used = set[Var]().union(*map(_moving, found))
+    found = loads_from(nest, buffer)
+    used = frozenset[Var]().union(*(load.variables for load in found))
     shared = [loop for loop in found[0].loops if loop.var in used and all(loop in load.loops for load in found)]
     loop = shared[-1] if shared else None
     box = reads(loop.body).get(buffer) if loop is not None else None
@@ -214,7 +189,6 @@ def _pulled(function: Function, producer: str, buffer: str, loop: Var) -> Functi
     """The function with the buffer computed in the loop, and as small as it can be."""
     made = compact(compute_at(function, producer, loop).function, buffer).function
     small = find_buffer(made, buffer)
-    size = bytes_of(small)
-    if size is None or size > MOST_BYTES[Scope.STACK]:
+    if not fits_stack(small):
         return made
-    return set_scope(made, buffer, "register" if size == small.dtype.bytes else "stack").function
+    return set_scope(made, buffer, "register" if bytes_of(small) == small.dtype.bytes else "stack").function

@@ -13,28 +13,23 @@ infinite or NaN, and to add one to a sum that began with zero changes nothing: s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.elements import Touch, conditions_of, point, touches
-from tilewright.analysis.fillings import is_finite, stretched, zeros_of
-from tilewright.analysis.iterations import accumulation
-from tilewright.analysis.known import Known, bound, exchanged, resolved
-from tilewright.analysis.memory import Memory
-from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.beyond import PlaceBeyond
+from tilewright.analysis.fillings import is_finite, nonzero_at, zeros_of
+from tilewright.analysis.iterations import product_in
+from tilewright.analysis.known import Known, bound, resolved
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
-from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
-from tilewright.expr.linear import substitute as substituted
-from tilewright.expr.nodes import Add, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var, const
+from tilewright.expr.linear import expression, joined, polynomial
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
+from tilewright.loops.decompose import spatial_loops, summed_loops
 from tilewright.loops.edit import (
     blocks,
     loads,
     loads_of,
-    loops_around,
     map_expressions,
     map_loads,
     path_to,
@@ -42,9 +37,8 @@ from tilewright.loops.edit import (
     statements,
     substitute_expressions,
 )
-from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
-from tilewright.schedule.facts import word_of
-from tilewright.schedule.find import allocation_of, primitive
+from tilewright.loops.nodes import Assert, Block, For, Function, If, Let, Load, Seq, Stmt, Store, While
+from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 
 
@@ -58,33 +52,34 @@ def pad(function: Function, block: Block, loop: For | None = None) -> Step:
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
     """
     place = PlaceBeyond(function, block)
-    about, stores = place.conditions(loop), _stores(place)
-    reasons = {c: _reason_to_keep(place, stores, c) for c in about}
+    about, stores = _conditions(place, loop), _stores(place)
+    reasons = {c: place.reason_to_keep(stores, c) for c in about}
     dropped = [c for c, reason in reasons.items() if reason is None]
     if not dropped:
         fix = "let it store to a local buffer, whose readers have the same where"
         raise Obstacle(place.block, reasons[about[0]] or "", fix, part=place.block.where)
     names = ", ".join(dict.fromkeys(s.buffer.name for s in stores))
     evidence = [f"where {c} does not hold, what it stores to {names} is read by nobody" for c in dropped]
-    return place.run_beyond(dropped, evidence)
+    return _run_beyond(place, dropped, evidence)
 
 
 @primitive("cannot add up beyond the end in block {block}")
 def pad_sum(function: Function, block: Block, loop: For) -> Step:
     """The block adds terms beyond the end, too: conditions of its `where` on the loop are dropped. Legal if these terms
-    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
-    factors must be zero, since zero times infinity is NaN.
+    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there, and the other one
+    is zero, too, or finite, since zero times infinity is NaN. Conditions on elements
+    stay while the block has its init.
 
     p[k, l] was filled with select(k*2 + l < 77, …, 0):
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
               =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
     """
     place = PlaceBeyond(function, block)
-    dropped = place.conditions(loop)
+    dropped = _conditions(place, loop)
     product = _product(place)
     names = [_zero_where(place, product, c) for c in dropped]
     evidence = [f"where {c} does not hold, {n} is zero" for c, n in zip(dropped, names, strict=True)]
-    return place.run_beyond(dropped, evidence)
+    return _run_beyond(place, dropped, evidence)
 
 
 @primitive("cannot leave out terms of block {block}")
@@ -145,7 +140,7 @@ def skip_zeros(function: Function, block: Block, loop: For) -> Step:
     _require_zero_init(block)
     known = Known({a.var: place.known.ranges[a.binding] for a in block.axes if isinstance(a.binding, Var)})
     for factor, other in ((product.a, product.b), (product.b, product.a)):
-        left = _left(place, factor, axis.var, loop.size, known)
+        left = nonzero_at(function, block, factor, axis.var, loop.size, known)
         if left is None:
             continue
         if not is_finite(function, other):
@@ -160,21 +155,6 @@ def skip_zeros(function: Function, block: Block, loop: For) -> Step:
     raise Obstacle(block, why, fix="split the loop by the distance of the others")
 
 
-def _left(place: PlaceBeyond, factor: Expr, axis: Var, size: int, known: Known) -> Expr | None:
-    """The value of an axis of `size` values for which a factor may be another number than zero; None where there is not
-    just one."""
-    if not isinstance(factor, Load):
-        return None
-    for dimension, index in enumerate(factor.indices):
-        rest = {m: c % size for m, c in polynomial(index).items() if c % size}
-        at = stretched(place.function, place.block, factor.buffer, dimension, size)
-        if at is not None and rest.pop((axis,), 0) == 1 and not any(axis in m for m in rest):
-            sign = 1 if size == 2 else -1  # of two, a number and its opposite are the same one
-            value = expression({**{m: sign * c for m, c in rest.items()}, (): at + sign * rest.get((), 0)})
-            return known.simplified(Mod(value, const(size)))
-    return None
-
-
 def _require_zero_init(block: Block) -> None:
     init = block.init.value if isinstance(block.init, Store) else None
     if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
@@ -182,109 +162,74 @@ def _require_zero_init(block: Block) -> None:
         raise Obstacle(block, "its sums do not begin with zero", fix=fix)
 
 
-class PlaceBeyond:
-    """A block that is to run beyond the end, the loops around it, and what is known where it runs."""
+def _conditions(place: PlaceBeyond, loop: For | None) -> list[Expr]:
+    """The conditions of the block, or those of them that are on a loop."""
+    if place.block.where is None:
+        raise Obstacle(place.block, "it runs everywhere already: it has no where")
+    found = conjuncts(place.block.where)
+    about = [c for c in found if loop is None or mentions(resolved(place.block, c), {loop.var})]
+    if loop is not None and not about:
+        raise Obstacle(place.block, f"no condition of it is about {loop.name}", part=place.block.where)
+    return about
 
-    def __init__(self, function: Function, block: Block) -> None:
-        self.function, self.block = function, block
-        self.loops = loops_around(function.body, block)
-        self.known = Known(ranges_of(self.loops))
 
-    def conditions(self, loop: For | None) -> list[Expr]:
-        """The conditions of the block, or those of them that are on a loop."""
-        if self.block.where is None:
-            raise Obstacle(self.block, "it runs everywhere already: it has no where")
-        found = conjuncts(self.block.where)
-        about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop.var})]
-        if loop is not None and not about:
-            raise Obstacle(self.block, f"no condition of it is about {loop.name}", part=self.block.where)
-        return about
+def _run_beyond(place: PlaceBeyond, dropped: list[Expr], evidence: list[str]) -> Step:
+    """The step that drops these conditions; refused if a load beyond may be outside its buffer."""
+    kept = [c for c in conjuncts(place.block.where) if c not in dropped]
+    block = place.block.replace(where=conjunction(kept))
+    indices = [(resolved(block, i), e) for ld in loads(block) for i, e in zip(ld.indices, ld.buffer.shape, strict=True)]
+    if all(place.is_inside(index, extent) for index, extent in indices):
+        return rewritten(place.function, place.block, block, None, *evidence, "all it loads is there everywhere")
+    beyond = _beyond_at_once(place, dropped, kept)
+    ends = place.ends(dropped)
+    inside = {load: _inside(place, load, beyond, ends) for load in loads(block)}
+    for load, fresh in inside.items():
+        parts = zip(load.indices, fresh.indices, load.buffer.shape, strict=True)
+        last = [
+            f"take the last {f'of {extent}' if isinstance(at, Min | Max) else 'point'}: there is 1 at least"
+            for index, at, extent in parts
+            if index is not at
+        ]
+        evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
+    made = map_loads(block, lambda load: inside.get(load, load))
+    return rewritten(place.function, place.block, made, None, *evidence)
 
-    def run_beyond(self, dropped: list[Expr], evidence: list[str]) -> Step:
-        """The step that drops these conditions; refused if a load beyond may be outside its buffer."""
-        kept = [c for c in conjuncts(self.block.where) if c not in dropped]
-        beyond = self._beyond_at_once(dropped, kept)
-        block = self.block.replace(where=conjunction(kept))
-        ends = self._ends(dropped)
-        inside = {load: self._inside(load, beyond, ends) for load in loads(block)}
-        for load, fresh in inside.items():
-            parts = zip(load.indices, fresh.indices, load.buffer.shape, strict=True)
-            last = [
-                f"take the last {f'of {extent}' if isinstance(at, Min | Max) else 'point'}: there is 1 at least"
-                for index, at, extent in parts
-                if index is not at
-            ]
-            evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
-        made = map_loads(block, lambda load: inside.get(load, load))
-        return rewritten(self.function, self.block, made, None, *evidence)
 
-    def loops_beyond(self, need: Polynomial) -> set[Var] | None:
-        """The fewest loops, innermost first, some of whose iterations are beyond: at their first one, need >= 0 is
-        proved for all iterations of the others. None if that is not proved."""
-        about = variables_of(expression(need))
-        found: set[Var] = set()
-        for loop in reversed([loop for loop in self.loops if loop.var in about]):
-            found.add(loop.var)
-            if self._holds_first(need, found):
-                return found
-        return None
+def _beyond_at_once(place: PlaceBeyond, dropped: list[Expr], kept: list[Expr]) -> set[Var]:
+    """The loops some of whose iterations are beyond. Whenever the block runs there, it also runs at the first
+    iterations of these loops, with the same iterations of the others. So a buffer that it loads from is not empty,
+    and an index that does not depend on these loops is inside."""
+    needs = [n for c in dropped if (n := bound(resolved(place.block, c))) is not None]
+    beyond = set().union(*(place.loops_beyond(n) or set() for n in needs))
+    conditions = ", ".join(map(str, dropped))
+    if not all(place.holds_first(n, beyond) for n in needs):
+        raise Obstacle(place.block, f"nothing says that {conditions} hold anywhere at once")
+    for loop in place.loops:
+        if loop.bounded_by & beyond:
+            raise Obstacle(place.block, f"the bounds of {loop.name} depend on what {conditions} is about")
+    for cond in kept:
+        if mentions(resolved(place.block, cond), beyond):
+            raise Obstacle(place.block, f"{cond} must stay, and is about the same loops as {conditions}")
+    return beyond
 
-    def _holds_first(self, need: Polynomial, beyond: set[Var]) -> bool:
-        """Whether need >= 0 is proved at the first iteration of these loops."""
-        first: dict[Expr, Polynomial] = {v: polynomial(r.begin) for v, r in self.known.ranges.items() if v in beyond}
-        return self.known.never_negative(substituted(need, first))
 
-    def _beyond_at_once(self, dropped: list[Expr], kept: list[Expr]) -> set[Var]:
-        """The loops some of whose iterations are beyond. Whenever the block runs there, it also runs at the first
-        iterations of these loops, with the same iterations of the others. So a buffer that it loads from is not empty,
-        and an index that does not depend on these loops is inside."""
-        needs = [n for c in dropped if (n := bound(resolved(self.block, c))) is not None]
-        beyond = set().union(*(self.loops_beyond(n) or set() for n in needs))
-        conditions = ", ".join(map(str, dropped))
-        if not all(self._holds_first(n, beyond) for n in needs):
-            raise Obstacle(self.block, f"nothing says that {conditions} hold anywhere at once")
-        for loop in self.loops:
-            if loop.bounded_by & beyond:
-                raise Obstacle(self.block, f"the bounds of {loop.name} depend on what {conditions} is about")
-        for cond in kept:
-            if mentions(resolved(self.block, cond), beyond):
-                raise Obstacle(self.block, f"{cond} must stay, and is about the same loops as {conditions}")
-        return beyond
-
-    def _ends(self, dropped: list[Expr]) -> dict[Expr, Node]:
-        """The axes that a condition alone ends, with what they are up to their last value, and that beyond it."""
-        found: dict[Expr, Node] = {}
-        for cond in dropped:
-            for axis in self.block.spatial:
-                end = plus(bound(resolved(self.block, cond)) or {}, polynomial(axis.binding))
-                if not variables_of(expression(end)) & {loop.var for loop in self.loops}:
-                    found[axis.var] = minimum(axis.var, simplify(expression(end)))
-        return found
-
-    def _inside(self, load: Load, beyond: set[Var], ends: dict[Expr, Node]) -> Load:
-        """The load with the indices clamped that are not proved to be inside."""
-        indices = []
-        for index, extent in zip(load.indices, load.buffer.shape, strict=True):
-            over_loops = resolved(self.block, index)
-            moves = mentions(over_loops, beyond)
-            if moves and loads_of(over_loops):
-                raise Obstacle(self.block, f"where it loads {load.buffer.name} beyond the end depends on loads there")
-            moving = [a.var for a in self.block.axes if a.var in index.variables and mentions(a.binding, beyond)]
-            if moves and not self.is_inside(over_loops, extent):
-                last = minimum(index, simplify(extent - 1))
-                if _divides(index) and len(moving) == 1 and moving[0] in ends:
-                    index = substitute(index, ends)
-                else:
-                    index = last if self._is_positive(over_loops) else maximum(last, 0)
-            indices.append(index)
-        return Load(load.buffer, tuple(indices))
-
-    def is_inside(self, index: Expr, extent: Expr) -> bool:
-        """Whether an index is proved to be inside by the loops alone."""
-        return self._is_positive(index) and self.known.at_least(extent, self.known.simplified(index) + 1)
-
-    def _is_positive(self, index: Expr) -> bool:
-        return self.known.never_negative(polynomial(self.known.simplified(index)))
+def _inside(place: PlaceBeyond, load: Load, beyond: set[Var], ends: dict[Expr, Node]) -> Load:
+    """The load with the indices clamped that are not proved to be inside."""
+    indices = []
+    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+        over_loops = resolved(place.block, index)
+        moves = mentions(over_loops, beyond)
+        if moves and loads_of(over_loops):
+            raise Obstacle(place.block, f"where it loads {load.buffer.name} beyond the end depends on loads there")
+        moving = [a.var for a in place.block.axes if a.var in index.variables and mentions(a.binding, beyond)]
+        if moves and not place.is_inside(over_loops, extent):
+            last = minimum(index, simplify(extent - 1))
+            if _divides(index) and len(moving) == 1 and moving[0] in ends:
+                index = substitute(index, ends)
+            else:
+                index = last if place.is_positive(over_loops) else maximum(last, 0)
+        indices.append(index)
+    return Load(load.buffer, tuple(indices))
 
 
 def _divides(index: Expr) -> bool:
@@ -313,72 +258,12 @@ def _stores(place: PlaceBeyond) -> list[Access]:
     return list({(a.buffer, a.indices): a for a in stores}.values())
 
 
-def _reason_to_keep(place: PlaceBeyond, stores: Sequence[Access], cond: Expr) -> str | None:
-    """Why a condition cannot be dropped; None where it can."""
-    need = bound(resolved(place.block, cond))
-    if need is None or loads_of(cond):
-        return f"{cond} is no bound on the loops"
-    beyond = place.loops_beyond(need)
-    if beyond is None:
-        return f"nothing says that {cond} holds anywhere"
-    return next(filter(None, (_leaves(place, s, beyond) or _seen(place, s, need, cond) for s in stores)), None)
-
-
-def _leaves(place: PlaceBeyond, store: Access, beyond: set[Var]) -> str | None:
-    """Why a store may leave its buffer where the condition does not hold."""
-    for index, extent in zip(store.indices, store.buffer.shape, strict=True):
-        if mentions(index, beyond) and not place.is_inside(index, extent):
-            at = place.known.simplified(index)
-            return f"it would store to {store.buffer.name} at {at}, and {store.buffer.name} has {extent} elements there"
-    return None
-
-
-def _seen(place: PlaceBeyond, store: Access, need: Polynomial, cond: Expr) -> str | None:
-    """Why somebody may read what is stored where the condition does not hold."""
-    function, buffer = place.function, store.buffer
-    alloc = allocation_of(function, buffer)
-    if alloc is None or not Memory(function.body).is_plain(buffer):
-        return f"{buffer.name} has readers that are not known: a view, a call or the caller"
-    names = list(zip(map(place.known.simplified, store.indices), point(len(store.indices)), strict=True))
-    inner = place.loops[len(loops_around(function.body, alloc)) :]
-    of_element = exchanged(need, [*names, *names], {loop.var for loop in inner})
-    if of_element is None:
-        return f"whether {cond} holds does not show in the element of {buffer.name} that is stored"
-    for touch in touches(function.body, buffer):
-        home = next((s for s in reversed(touch.path) if isinstance(s, Block)), None)
-        if touch.access.is_store or (home is not None and _keeps_in_place(home, buffer)):
-            continue
-        if not _excludes(touch, of_element):
-            return f"{word_of(home or touch.access.statement)} may read {buffer.name} where {cond} does not hold"
-    return None
-
-
-def _excludes(touch: Touch, need: Polynomial) -> bool:
-    """Whether a load is never of an element for which `need`, over the element's indices, is negative."""
-    known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
-    places: dict[Expr, Expr] = dict(zip(point(len(indices)), map(known.simplified, indices), strict=True))
-    wanted = joined(substituted(need, {d: polynomial(place) for d, place in places.items()}))
-    bounds = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
-    return known.follows(wanted, [{}, *(joined(b) for b in bounds if b is not None)])
-
-
-def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
-    """Whether a block only writes elements of a buffer back to where they are."""
-
-    def reads(part: Node, own: Load | None = None) -> bool:
-        return any(load.buffer is buffer and load is not own for load in loads(part))
-
-    if block.where is not None and reads(block.where):
-        return False
-    return all(isinstance(s, Store) and not reads(s, Load(s.buffer, s.indices)) for s in block.inside())
-
-
 def _product(place: PlaceBeyond) -> Mul:
     """The products that the block adds up."""
-    found = accumulation(place.block.replace(where=None, init=None))
-    if found is None or found.op is not Add or not isinstance(found.term, Mul):
+    found = product_in(place.block)
+    if found is None:
         raise Obstacle(place.block, "it does not add up products")
-    return found.term
+    return found
 
 
 def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
@@ -386,15 +271,19 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
     need = bound(over_loops)
-    if need is None or mentions(over_loops, spatial_loops(block)):
-        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", part=cond)
+    if need is None or (block.init is not None and mentions(over_loops, spatial_loops(block))):
+        fix = "do it after decompose_reduction"
+        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", fix, part=cond)
     zero = []
-    for buffer, conditions in filter(None, (zeros_of(function, f) for f in (product.a, product.b))):
+    for factor, other in ((product.a, product.b), (product.b, product.a)):
+        buffer, conditions = zeros_of(function, factor) or (None, [])
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
         facts = [joined(polynomial(place.known.simplified(expression(b)))) for b in inside]
-        if buffer not in function.params and place.known.follows(joined(need), facts):
+        if buffer is not None and buffer not in function.params and place.known.follows(joined(need), facts):
             zero.append(buffer.name)
-    if len(zero) == 2 or (zero and not is_float):
+            if is_finite(function, other):
+                return f"{buffer.name}, and {other} finite"
+    if len(zero) == 2:
         return " and ".join(zero)
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"

@@ -12,7 +12,7 @@ from functools import reduce
 from tilewright.analysis.domains import inverse, nest_of, single_axis, values_of
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, bound
-from tilewright.analysis.memory import Memory, readers_of
+from tilewright.analysis.memory import Memory, readers_of, writers_of
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
@@ -25,7 +25,7 @@ from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.facts import domain_in, require_unchanged
-from tilewright.schedule.find import primitive, writers_of
+from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
 from tilewright.types.scopes import Scope
 

@@ -7,8 +7,17 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
-from tilewright.analysis.domains import greatest, known_in
-from tilewright.analysis.elements import Elements, box_of, cover_all, elements, exactly, tightened, touches, unwritten
+from tilewright.analysis.domains import greatest
+from tilewright.analysis.elements import (
+    Elements,
+    box_of,
+    elements,
+    exactly,
+    moved_around,
+    tightened,
+    touches,
+    unwritten,
+)
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, resolved
 from tilewright.analysis.memory import Memory, defined_in, prefetches_of
@@ -171,7 +180,7 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
     _require_touched(loop, buffer)
     around = [*edit.loops_around(function.body, loop), loop]
     _require_kept(function, around, buffer)
-    touched, loaded, stored = _part(loop, buffer, around)
+    touched, loaded, stored = moved_around(loop, buffer, around)
     name, shape = unique_name(function, f"{buffer.name}.local"), _shape(function, around, touched)
     local = facts.placed(Buffer(name, buffer.dtype, shape), scope, loop, ", or a loop further inside")
     words, copy = _dimension_names(loop.body, buffer), buffer.replace(name=name)
@@ -207,18 +216,6 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
     facts.require_no_prefetch(loop.body, source, "stage first")
     facts.require_elements(loop.body, source)
     facts.require_begun_inside(loop, [t.init_of for t in touches(loop.body, source)], around)
-
-
-def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
-    """The elements of a buffer that an iteration touches, that it must load first, and that it stores at the end."""
-    known, outer = known_in(tuple(around)), frozenset(each.var for each in around)
-    found = touches(loop.body, source)
-    parts = [tightened(elements(t), known, outer) for t in found]
-    writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
-    touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), exactly(writes, known)
-    begins = unwritten(found, around) is None and not (writes and exact is None)
-    loaded = None if begins else touched.inside(source.shape, known)
-    return touched, loaded, (exact or cover_all(writes, parts, known).inside(source.shape, known)) if writes else None
 
 
 def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[Expr, ...]:

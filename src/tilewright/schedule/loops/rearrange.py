@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import cast
 
-from tilewright.analysis.known import Known, boundary
-from tilewright.analysis.vectors import Vector, meetings
+from tilewright.analysis.known import Known, boundary, running
+from tilewright.analysis.memory import acts_in_blocks
+from tilewright.analysis.vectors import meetings, stays_forward_skewed
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
@@ -21,16 +22,15 @@ from tilewright.loops.edit import (
     blocks,
     fresh_copy,
     loads,
-    loads_of,
     loops_around,
     perfect_nest,
     statements,
     substitute_expressions,
 )
-from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Block, For, Function, If, LoopKind, Seq, Stmt, Store, seq
 from tilewright.schedule import facts
 from tilewright.schedule.find import primitive
-from tilewright.schedule.nests import nested, running, settle
+from tilewright.schedule.nests import nested, settle
 from tilewright.schedule.step import Obstacle, Step, fresh_blocks, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
@@ -58,7 +58,8 @@ def split(function: Function, loop: For, factor: int, *, tail: str = "exact") ->
         if tail == "exact":
             raise _no_place(loop, factor, extent)
         if tail == "peel":
-            rest = _second_part(function, loop, simplify(loop.begin + count * factor))
+            facts.require_begun_inside(loop, blocks(loop), [loop])
+            rest = _second_part(function, loop.replace(begin=simplify(loop.begin + count * factor)))
             if count is const(0):
                 raise Obstacle(loop, f"{extent} iterations do not fill the inner loop once", fix="take less")
             proof = f"the iterations from {rest.begin} on run in a loop of their own"
@@ -94,11 +95,9 @@ def _no_place(loop: For, factor: int, extent: Expr) -> Obstacle:
     return Obstacle(loop, why, fix=f"take a factor from [{shown}], or {masked}" if n > 1 else masked)
 
 
-def _second_part(function: Function, loop: For, begin: Expr) -> For:
-    """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail.
-    Refuses if a block sums over the loop and has an init, which would run before each part."""
-    facts.require_begun_inside(loop, blocks(loop), [loop])
-    return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
+def _second_part(function: Function, loop: For) -> For:
+    """A part of a loop with what it defines defined anew; its blocks are called NAME.tail."""
+    return cast(For, fresh_blocks(function, fresh_copy(loop), ".tail"))
 
 
 def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
@@ -118,25 +117,28 @@ def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
 
 
 @primitive("cannot partition loop {loop}")
-def partition(function: Function, loop: For, at: int | None = None) -> Step:
+def partition(function: Function, loop: For, at: int | None = None, dead: bool = False) -> Step:
     """Cuts a loop into two that run one after the other: the iterations below `at`, and those from it on. Returns both
     variables; blocks of the second are called NAME.tail. Conditions that hold throughout a part are removed there.
     Without `at`, the cut is where the first condition on the loop stops holding; or, if that is its first iteration,
-    where the condition can no longer hold. A part in which no block runs is left out, and None returned for it.
+    where the condition can no longer hold; or, if there is none, where one that later iterations hold begins to. A part
+    in which no block runs is left out, and None returned for it; the other part is the loop then, with other bounds.
+    With `dead`, the cut is where nothing runs any more, or did not yet.
 
     for i in 0..5, j in 0..4: b where i*4 + j < 18     =>     for i in 0..4, j in 0..4: b
                                                               for i in 4..5, j in 0..4: b where i*4 + j < 18
     """
-    place = as_expr(at) if at is not None else boundary(loop)
+    around = loops_around(function.body, loop)
+    known = Known({each.var: running(each.begin, each.end) for each in around})
+    place = as_expr(at) if at is not None else boundary(loop, known, dead)
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise Obstacle(loop, why, fix=f"say where: partition({loop.name}, at)")
-    around = loops_around(function.body, loop)
-    known = Known({each.var: running(each.begin, each.end) for each in around})
-    cut = known.simplified(maximum(minimum(place, loop.end), loop.begin))
-    rest = _second_part(function, loop, cut)
-    facts.require_begun_inside(loop, blocks(loop), [each for each in around if each.var in variables_of(cut)])
-    parts = [settle(p, known) for p in (loop.replace(end=cut), rest)]
+    low = place if known.at_least(place, loop.begin) else maximum(place, loop.begin)
+    cut = known.simplified(low if known.at_least(loop.end, low) else minimum(low, loop.end))
+    facts.require_begun_inside(loop, blocks(loop), [loop, *(each for each in around if each.var in variables_of(cut))])
+    first, rest = settle(loop.replace(end=cut), known), settle(loop.replace(begin=cut), known)
+    parts = (first, _second_part(function, rest) if isinstance(first, For) and isinstance(rest, For) else rest)
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
     return rewritten(function, loop, made, variables, f"each iteration of {loop.name} runs once, in the same order")
@@ -145,7 +147,7 @@ def partition(function: Function, loop: For, at: int | None = None) -> Step:
 def _guarded(loop: For, body: Stmt, conditions: list[Expr]) -> Stmt:
     """The body of a loop with its blocks run only where the conditions hold. If it does anything outside blocks, all of
     it is put under an `if`; refuses if the init of a block, which runs outside loops it sums over, would not be."""
-    if blocks(body) and _acts_in_blocks(body):
+    if blocks(body) and acts_in_blocks(body):
         return _in_blocks(body, conditions)
     inner = {s.var for s in statements(body) if isinstance(s, For)}
     for block in (b for b in blocks(body) if b.init is not None and conditions):
@@ -162,19 +164,6 @@ def _in_blocks(stmt: Stmt, conditions: list[Expr]) -> Stmt:
         return stmt.replace(where=conjunction([*([] if stmt.where is None else [stmt.where]), *conditions]))
     made = [_in_blocks(c, conditions) if isinstance(c, Stmt) else c for c in stmt.children()]
     return stmt.rebuild(tuple(made))
-
-
-def _acts_in_blocks(stmt: Stmt) -> bool:
-    """Whether nothing outside the bodies of blocks reads or writes memory, the conditions of blocks neither: all parts
-    of a condition are evaluated."""
-    match stmt:
-        case Block():
-            return not any(map(loads_of, stmt.own()))
-        case Alloc() | Prefetch():
-            return True
-        case Seq() | For() | If() | Let():
-            return all(_acts_in_blocks(c) if isinstance(c, Stmt) else not loads_of(c) for c in stmt.children())
-    return False
 
 
 @primitive("cannot fuse loops {outer} and {inner}")
@@ -297,7 +286,7 @@ def skew(function: Function, loop: For, inner: For, step: int = 1) -> Step:
         why = f"{inner.name} has {width} iterations, which is no number of one or more"
         raise Obstacle(inner, why, fix=f'split({inner.name}, 8, tail="mask") first')
     for met in meetings(loop, [loop, inner], loops_around(function.body, loop)):
-        if not _stays_forward(met.distances, step):
+        if not stays_forward_skewed(met.distances, step):
             raise facts.turned_around([loop, inner], met)
     turns = -(-int(width.value) // step)
     total, turn = Var(loop.name + inner.name), Var(inner.name + "t")
@@ -320,14 +309,3 @@ def _require_skewable(first: For, second: For) -> None:
         if loop.kind is not LoopKind.SERIAL:
             raise Obstacle(loop, f"{loop.name} is a {loop.kind.value} loop", fix="skew it while it is serial")
     facts.require_begun_inside(first, blocks(second), [first, second])
-
-
-def _stays_forward(distances: Vector, step: int) -> bool:
-    """Whether iterations at these distances keep their order. Those of one iteration of the outer loop always do."""
-    outer, inner = distances
-    if outer == 0 or inner == 0:
-        return True
-    if outer is None or inner is None:
-        return False
-    along = outer * step + inner
-    return (along or outer) * outer > 0

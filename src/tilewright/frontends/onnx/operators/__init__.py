@@ -31,6 +31,7 @@ from tilewright.frontends.onnx.operators import (
     shape,
     signal,
     softmax,
+    transposed_convolution,
 )
 from tilewright.frontends.onnx.registry import HANDLERS
 
@@ -64,4 +65,5 @@ __all__ = [
     "shape",
     "signal",
     "softmax",
+    "transposed_convolution",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -132,84 +131,3 @@ def conv(
     view = windows(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     y = convolve(b, x, w, view, group)
     return y if bias is None else y + b.align(bias, 1, y.rank)
-
-
-@handles("ConvTranspose")
-def conv_transpose(
-    b: Emit,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    output_padding: Ints | None = None,
-    output_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Tensor:
-    """The gradient of a convolution: zeros between the input's elements, then a convolution with the flipped kernel."""
-    n = x.rank - 2
-    kernel = window_of(b, x, w, kernel_shape, group)
-    view = windows(b, x.shape[2:], kernel, strides, dilations, pads, "NOTSET" if output_shape else auto_pad)
-    extra = b.entries("output_padding", output_padding or (0,) * n, n, 0)
-    wanted = None if output_shape is None else b.entries("output_shape", output_shape[-n:], n, 0)
-    low, high = _outer_padding(x, view, extra, wanted, auto_pad)
-    zeros = _spread(b, x, view.strides)
-    around_low = [span - 1 - p for span, p in zip(view.spans(), low, strict=True)]
-    around_high = [span - 1 - p + e for span, p, e in zip(view.spans(), high, extra, strict=True)]
-    flat = Windows(kernel, (1,) * n, view.dilations, _sizes(around_low), _sizes(around_high))
-    y = convolve(b, zeros, _flipped(b, w, group), flat, group)
-    return y if bias is None else y + b.align(bias, 1, y.rank)
-
-
-def _sizes(amounts: Sequence[Size]) -> tuple[Expr, ...]:
-    return tuple(simplify(a) if isinstance(a, Expr) else const(a) for a in amounts)
-
-
-def _outer_padding(
-    x: Tensor, view: Windows, extra: Ints, wanted: Ints | None, auto_pad: str
-) -> tuple[list[Expr], list[Expr]]:
-    """How much of the full result is cut off before and behind, from pads, auto_pad or the wanted output shape."""
-    if wanted is None and auto_pad in ("NOTSET", "VALID"):
-        return list(view.low), list(view.high)
-    low, high = [], []
-    for d, (extent, stride, span) in enumerate(zip(x.shape[2:], view.strides, view.spans(), strict=True)):
-        target: Expr = extent * stride if wanted is None else const(wanted[d])
-        total = simplify((extent - 1) * stride + extra[d] + span - target)
-        if wanted is None:
-            total = simplify(maximum(total, 0))
-        small, large = simplify(total // 2), simplify(total - total // 2)
-        first, last = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-        low.append(first)
-        high.append(last)
-    return low, high
-
-
-def _spread(b: Emit, x: Tensor, strides: Ints) -> Tensor:
-    """stride - 1 zeros between neighbouring elements of the spatial dimensions."""
-    if math.prod(strides) == 1:
-        return x
-    shape: list[Size] = list(x.shape[:2])
-    high: list[Size] = [0, 0]
-    full: list[Size] = list(x.shape[:2])
-    sizes: list[Size] = list(x.shape[:2])
-    for extent, stride in zip(x.shape[2:], strides, strict=True):
-        shape += [extent, 1]
-        high += [0, stride - 1]
-        full.append(extent * stride)
-        sizes.append((extent - 1) * stride + 1)
-    split = b.reshape(x, shape)
-    wide = b.reshape(b.pad(split, [0] * split.rank, high), full)
-    return b.slice(wide, [0] * x.rank, sizes, clamped=True)
-
-
-def _flipped(b: Emit, w: Tensor, group: int) -> Tensor:
-    """Weights (input channels, output channels of a group, window) as those of the convolution, the window reversed."""
-    flipped = b.flip(w, range(2, w.rank))
-    inputs, outputs = w.shape[0] // group, w.shape[1]
-    split = b.reshape(flipped, (group, inputs, outputs, *w.shape[2:]))
-    moved = b.transpose(split, (0, 2, 1, *range(3, split.rank)))
-    return b.reshape(moved, (outputs * group, inputs, *w.shape[2:]))
