@@ -8,8 +8,9 @@ Such an If stays open. A node of the same scope that takes what it gives is read
 known; every other node is read outside. The If is closed, and what the branches give is chosen from, as soon as all
 that is used later has one type in both, whatever came of it between. Where a branch opens another one, or a node takes
 what several give, an If is closed already where sizes differ, if no constant is lost by that: so Ifs one after the
-other cost what each costs by itself. Where a node contradicts one branch, there is no choice: each call checks that the
-condition takes the other one, which becomes part of what is around it.
+other cost what each costs by itself. Where an If inside of a branch that is known to be taken stays open to its end,
+it is the If around that stays open: it differs in what the one inside gives. Where a node contradicts one branch, there
+is no choice: each call checks that the condition takes the other one, which becomes part of what is around it.
 """
 
 from __future__ import annotations
@@ -163,12 +164,40 @@ class Following:
 
     def read_all(self) -> None:
         """Reads the nodes, and closes every If."""
+        self._read_nodes()
+        self._settle(self._top, end=True)
+
+    def read_branch(self) -> None:
+        """Reads the nodes of a branch that is taken. Differing where one If stays open, with what the outputs are after
+        each of its branches."""
+        self._read_nodes()
+        for one in list(self._top.opened):
+            if self._is_choice(one):
+                self._close(self._top, one)
+        if len(self._top.opened) == 1 and not any(side.opened or side.error for side in self._top.opened[0].sides):
+            self._hand_on(self._top.opened[0])
+        self._settle(self._top, end=True)
+
+    def _read_nodes(self) -> None:
         for node in self._nodes:
             self._read(self._top, node, None)
             self._done += 1
             if self._top.opened:
                 self._settle(self._top)
-        self._settle(self._top, end=True)
+
+    def _hand_on(self, one: Open) -> None:
+        """Differing, with the outputs after each branch of an open If, where they are all read."""
+        results: list[list[Tensor]] = []
+        for side in one.sides:
+            with self._choices.inside(one, side, self._outputs):
+                found = [side.known(name) for name in self._outputs]
+            results.append([tensor for tensor in found if tensor is not None])
+        if any(len(side) < len(self._outputs) for side in results):
+            return
+        for side in one.sides:
+            self._top.problems.extend(side.problems)
+        x, y = next((x, y) for x, y in zip(*results, strict=True) if x.rank != y.rank or x.dtype is not y.dtype)
+        raise Differing(refusal(x, y), one.choice, results)
 
     def _read(self, place: Place, node: NodeProto, around: Open | None) -> None:
         """Reads a node in a place: inside of an open If where it takes what that gives. Differing where it is an If
@@ -260,6 +289,12 @@ class Following:
             return False
         pairs = [[side.known(name) for side in one.sides] for name in self._live(one)]
         return all(x is not None and y is not None and _alike(x, y, exactly) for x, y in pairs)
+
+    def _is_choice(self, one: Open) -> bool:
+        """Whether what is used later of an open If can be chosen from."""
+        pairs = [[side.known(name) for side in one.sides] for name in self._live(one)]
+        types = [[t and (t.dtype, t.rank) for t in pair] for pair in pairs]
+        return not any(side.opened or side.error for side in one.sides) and all(x and x == y for x, y in types)
 
     def _settle(self, place: Place, *, end: bool = False) -> None:
         """Closes the Ifs of a place that can be, those inside of branches first; all of them at the end."""

@@ -16,7 +16,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build import GraphBuilder
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorProto
+    from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 
 class Model(Protocol):
@@ -39,8 +39,13 @@ class Model(Protocol):
         """The data of a tensor in an attribute."""
         ...
 
-    def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs of a sub-graph, which sees the values around it, for these inputs."""
+    def dense_data(self, sparse: SparseTensorProto) -> np.ndarray[Any, Any]:
+        """The data of a sparse tensor in an attribute, dense."""
+        ...
+
+    def body(self, graph: GraphProto, inputs: Sequence[Tensor], is_branch: bool = False) -> list[Tensor]:
+        """The outputs of a sub-graph, which sees the values around it, for these inputs. Differing where it is a branch
+        that is taken, and an If in it stays open."""
         ...
 
     def is_function(self, node: NodeProto) -> bool:

@@ -35,7 +35,7 @@ from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
 from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
 from tilewright.frontends.onnx.sloppy import check_default, check_names, check_values, newest_version
-from tilewright.frontends.onnx.structure import FunctionKey, domain_of
+from tilewright.frontends.onnx.structure import FunctionKey, domain_of, initializer_names
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
 from tilewright.report.errors import TilewrightError, UserError
@@ -43,7 +43,7 @@ from tilewright.report.logs import debug
 from tilewright.types.tensor import TensorType
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 DEEPEST_CALL = 32
 """How deep functions may call functions: those of a model and those that ONNX defines."""
@@ -121,7 +121,7 @@ class Importer:
         """Reads the whole model; its outputs, unless there are problems."""
         proto, remarks = self.file.proto.graph, self.file.remarks
         check_names(proto, self.file.bodies, remarks)
-        nodes = in_order(proto.node, [i.name for i in proto.input], [t.name for t in proto.initializer], remarks)
+        nodes = in_order(proto.node, [i.name for i in proto.input], initializer_names(proto), remarks)
         with self.scopes.inner({}):
             self._initializers(proto)
             self._params(proto)
@@ -140,17 +140,18 @@ class Importer:
             raise UserError(f"the model has an input {clip(self._seed)} already", where="the argument seed", fix=fix)
         return self.emit.of_value(self.graph.param(self._seed, TensorType.of(dtypes.u64, [])))
 
-    def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs of a sub-graph, which sees the values around it, for these inputs."""
+    def body(self, graph: GraphProto, inputs: Sequence[Tensor], is_branch: bool = False) -> list[Tensor]:
+        """The outputs of a sub-graph, which sees the values around it, for these inputs. Differing where it is a branch
+        that is taken, and an If in it stays open."""
         if len(inputs) != len(graph.input):
             raise self.emit.error(
                 f"the sub-graph {clip(graph.name)} takes {len(graph.input)} inputs, not {len(inputs)}"
             )
         own = [i.name for i in graph.input]
-        check_order(graph.node, own, [t.name for t in graph.initializer])
+        check_order(graph.node, own, initializer_names(graph))
         with self.scopes.inner(dict(zip(own, inputs, strict=True))):
             self._initializers(graph)
-            self.nodes(graph.node, [o.name for o in graph.output])
+            self.nodes(graph.node, [o.name for o in graph.output], is_branch)
             return [self.scopes.tensor(o.name, f"the outputs of {clip(graph.name)}") for o in graph.output]
 
     def is_function(self, node: NodeProto) -> bool:
@@ -214,6 +215,10 @@ class Importer:
         """The data of a tensor in an attribute, of the model's file or of a function that ONNX defines."""
         return self.file.tensor(tensor)
 
+    def dense_data(self, sparse: SparseTensorProto) -> np.ndarray[Any, Any]:
+        """The data of a sparse tensor in an attribute, dense."""
+        return self.file.dense(sparse)
+
     # The model's interface
 
     def _initializers(self, proto: GraphProto) -> None:
@@ -225,9 +230,12 @@ class Importer:
                 self.problems.append(error)
                 scope[tensor.name] = UNREAD
         for sparse in proto.sparse_initializer:
-            where = f"initializer {clip(sparse.values.name)}"
-            self.problems.add("sparse initializers are not supported", where=where)
-            scope[sparse.values.name] = UNREAD
+            name = sparse.values.name
+            try:
+                scope[name] = self.emit.of_array(self.file.dense(sparse), name)
+            except UserError as error:
+                self.problems.append(error)
+                scope[name] = UNREAD
 
     def _params(self, proto: GraphProto) -> None:
         """The graph's inputs; one with an initializer of its name is that constant."""
@@ -258,11 +266,16 @@ class Importer:
 
     # Nodes
 
-    def nodes(self, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
-        """Reads nodes of a scope, of which `outputs` are wanted."""
+    def nodes(self, nodes: Sequence[NodeProto], outputs: Sequence[str], is_branch: bool = False) -> None:
+        """Reads nodes of a scope, of which `outputs` are wanted. Differing where it is a branch that is taken, and an
+        If in it stays open."""
         self.count_nodes(len(nodes))
         self._choices.count(len(nodes))
-        Following(self._choices, nodes, outputs).read_all()
+        following = Following(self._choices, nodes, outputs)
+        if is_branch:
+            following.read_branch()
+        else:
+            following.read_all()
 
     def count_nodes(self, nodes: int) -> None:
         """Counts nodes that are read; an error where they are more than a model may have."""
