@@ -77,6 +77,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
 
     name = "transposed"
     choice = TransposedChoice
+    listed = frozenset({"tile.lanes", "prefetch", "masked"})
 
     def recognise(self, facts: Facts) -> Product | None:
         """The transposed contraction: its columns are the rows of the kernel's."""
