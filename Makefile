@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -82,6 +82,10 @@ bench-contractions: $(PEER)
 # A minute. Pools of well-known networks, each alone: make bench-pools ARGS='--only VGG --threads 1'
 bench-pools: $(PEER)
 	$(BIN)/python -m benchmarks.pools $(ARGS)
+
+# Minutes. Grouped, dilated and transposed convolutions, and those of signals: make bench-windows ARGS='--only DeepLab'
+bench-windows: $(PEER)
+	$(BIN)/python -m benchmarks.windows $(ARGS)
 
 # Minutes. A detector of images of any size at random shapes: make bench-dynamic ARGS='--shapes 8 --seed 1'
 bench-dynamic: $(PEER)

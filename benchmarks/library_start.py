@@ -5,7 +5,8 @@ that is resident, and what a call costs.
 
 A C program loads the library of a network, calls it once, then again and again; each round is a fresh process, and
 files are in the system's cache. Beyond a call is what loading and the first call take over the best call. Making is
-compared with a copy of the file that is made, on the disk when it ends. It needs a C compiler.
+compared with a copy of the file that is made, on the disk when it ends; and compiling to a library, as the command
+does, with compiling alone, both with nothing in the store. It needs a C compiler.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from benchmarks.network_models.builder import Graph
 from benchmarks.network_race import Prepared, Run, each_network
 from benchmarks.networks import chosen_networks
 from benchmarks.report import Report, judge
+from tilewright.cli.library import Library
+from tilewright.cli.model import compile_model
+from tilewright.report import settings
 from tilewright.runtime.library.codes import MOST_RANK
 
 PROGRAM = Path(__file__).with_suffix(".c")
@@ -39,7 +43,8 @@ CALLS = 10
 START_BAR = 0.03
 """Seconds that loading and the first call may take beyond a call."""
 MAKING_BAR = 0.05
-"""Seconds that making may take beyond a copy of the file."""
+"""Seconds that making may take beyond a copy of the file, or beyond compiling."""
+COMPILATIONS = 5
 ROOM_BAR = 10 * MIB
 """Bytes that may be resident beyond weights and arena."""
 SMALL_CALLS, SMALL_BAR = 100_000, 1e-6
@@ -63,6 +68,8 @@ class Measured:
     reads: Sequence[float]
     made: Sequence[float] = ()
     copied: Sequence[float] = ()
+    compiled: Sequence[float] = ()
+    compiled_to_library: Sequence[float] = ()
 
     @property
     def call(self) -> float:
@@ -92,6 +99,32 @@ def time_making(exe: tw.Executable, folder: Path) -> tuple[float, float]:
     with copied.open("rb") as file:
         os.fsync(file.fileno())
     return between - start, time.perf_counter() - between
+
+
+def time_compiling(model: Path, folder: Path, with_library: bool) -> float:
+    """The seconds of compiling a model that the store does not have, and of its library where asked. Memory that the
+    system gave back is fetched before: in a virtual machine its first touch takes longer than all else."""
+    place, store = folder / "compiled.so", folder / "store"
+    place.unlink(missing_ok=True)
+    os.sync()
+    np.ones(4 * model.stat().st_size, np.uint8)
+    before = os.environ.get(settings.STORE.name)
+    os.environ[settings.STORE.name] = str(store)
+    try:
+        start = time.perf_counter()
+        library = Library(place, str(model), {}, None)
+        if with_library:
+            with library.expected(1):
+                library.save([compile_model(str(model))])
+        else:
+            compile_model(str(model))
+        return time.perf_counter() - start
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+        if before is None:
+            del os.environ[settings.STORE.name]
+        else:
+            os.environ[settings.STORE.name] = before
 
 
 def build(exe: tw.Executable, folder: Path) -> tuple[Path, Path]:
@@ -130,7 +163,9 @@ def measure(prepared: Prepared, folder: Path, rounds: int) -> Measured:
         reads.append(ask(program, str(library))["read"])
         runs.append(ask(program, str(library), str(CALLS), given=given))
     made, copied = zip(*making, strict=True)
-    return Measured(prepared.name, sum(c.nbytes for c in exe.program.constants), runs, reads, made, copied)
+    turns = [[time_compiling(prepared.model, folder, way) for way in (False, True)] for _ in range(COMPILATIONS)]
+    compiled = list(zip(*turns, strict=True))
+    return Measured(prepared.name, sum(c.nbytes for c in exe.program.constants), runs, reads, made, copied, *compiled)
 
 
 def report_making(measured: Sequence[Measured]) -> Report:
@@ -144,6 +179,30 @@ def report_making(measured: Sequence[Measured]) -> Report:
         data = {"network": one.name, "weights": one.weights, "made": one.made, "copied": one.copied}
         report.add([*cells, judge(beyond, MAKING_BAR)], data | {"beyond": beyond})
     report.note = "copied: the library's file, by the system's own means; both end when the disk has the file"
+    return report
+
+
+def report_compiling(measured: Sequence[Measured]) -> Report:
+    """A row for each network."""
+    heads = (
+        "network",
+        "weights MiB",
+        "compiled ms: best",
+        "median",
+        "to a library: best",
+        "median",
+        "beyond it",
+        "bar 50",
+    )
+    report = Report("library compiling", "Compiling a model to a library", heads)
+    for one in measured:
+        ways = one.compiled, one.compiled_to_library
+        beyond = statistics.median(ways[1]) - statistics.median(ways[0])
+        cells = [one.name, f"{one.weights / MIB:.1f}"]
+        cells += [f"{1e3 * f(way):.0f}" for way in ways for f in (min, statistics.median)]
+        data = {"network": one.name, "weights": one.weights, "compiled": ways[0], "to library": ways[1]}
+        report.add([*cells, f"{1e3 * beyond:.0f}", judge(beyond, MAKING_BAR)], data | {"beyond": beyond})
+    report.note = f"{COMPILATIONS} of each in turns, nothing in the store; beyond it: between the medians"
     return report
 
 
@@ -217,7 +276,9 @@ def main() -> None:
         measured.append(measure(prepared, under_way.scratch, asked.rounds))
 
     each_network(options, asked.models, chosen_networks(options), one)
-    deliver(asked, "library start", [report_making(measured), report_start(measured), *calls])
+    deliver(
+        asked, "library start", [report_making(measured), report_compiling(measured), report_start(measured), *calls]
+    )
 
 
 if __name__ == "__main__":

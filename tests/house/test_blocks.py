@@ -37,6 +37,29 @@ def test_parts_follow_one_another(seed: int, tmp_path: Path) -> None:
     assert written(tmp_path / "x", parts) == b"".join(parts)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_parts_that_are_there_already(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay where they are, and are written where they are elsewhere."""
+    choose, parts = random.Random(seed), some_parts(seed)
+    starts = [sum(map(len, parts[:n])) for n in range(len(parts))]
+    there = {n for n, part in enumerate(parts) if part and choose.random() < 0.5}
+    moved = {n for n in there if choose.random() < 0.3}
+    with (tmp_path / "x").open("w+b") as file:
+        for n in there - moved:
+            write_parts(file, [parts[n]], starts[n])
+        write, count = os.pwritev, [0]
+
+        def counted(file: int, views: list[memoryview], at: int) -> int:
+            count[0] += sum(map(len, views))
+            return write(file, views, at)
+
+        monkeypatch.setattr(os, "pwritev", counted)
+        write_parts(file, parts, 0, {id(parts[n]): starts[n] + (n in moved) for n in there})
+        assert count[0] == sum(len(part) for n, part in enumerate(parts) if n not in there - moved)
+        assert file.tell() == sum(map(len, parts))
+    assert (tmp_path / "x").read_bytes() == b"".join(parts)
+
+
 def test_many_small_parts(tmp_path: Path) -> None:
     parts = [bytes([n % 256]) * (n % 7) for n in range(5000)]
     assert written(tmp_path / "x", parts) == b"".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.target.cpuid import find_features
+from tilewright.target.cpuid import TILES, find_features, kept_for
 from tilewright.target.features import known_features
 from tilewright.target.host import read_arm_features, read_riscv_features
 
@@ -35,6 +35,16 @@ def test_what_a_processor_tells_is_read_by_leaf_and_by_what_the_system_saves() -
     assert not {"amx-tile"} & features_of(FULL, 0xE7) and "avx10.2" in features_of(FULL, 0xE7)
     unsaved = {**FULL, (1, 0): (0, 0, 0xFFFF_FFFF & ~(1 << 27), 0xFFFF_FFFF)}
     assert features_of(unsaved, 0xFFFF_FFFF) == plain, "the system must say that it saves anything"
+
+
+def test_a_process_that_is_refused_tiles_has_none() -> None:
+    everything = 0xFFFF_FFFF
+    assert "amx-bf16" in features_of(FULL, kept_for(everything, lambda: True))
+    refused = features_of(FULL, kept_for(everything, lambda: False))
+    assert refused == {name for name in known_features("x86_64") if not name.startswith("amx-")}
+    asked: list[bool] = []
+    assert kept_for(0xE7, lambda: not asked.append(True)) == 0xE7 and not asked, "a system without tiles is not asked"
+    assert kept_for(0xE7 | TILES, lambda: True) == 0xE7 | TILES
 
 
 def test_leaves_that_a_processor_has_not_are_not_believed() -> None:

@@ -34,6 +34,7 @@ from libraries import (
 )
 from tilewright.codegen.elf import read_object
 from tilewright.codegen.library.dynamic import hash_of
+from tilewright.codegen.library.places import WEIGHTS_AT
 from tilewright.graph.parse import parse_module
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
@@ -132,13 +133,13 @@ def holding(*constants: np.ndarray[Any, Any]) -> tw.Executable:
 
 
 def test_large_weights_can_be_mapped_in_large_pages(tmp_path: Path) -> None:
-    """The file and memory agree in large pages, and the file has no hole for it."""
+    """The file and memory agree in large pages, and the file has no hole as large as one for it."""
     exe = holding(np.random.default_rng(0).random(3 << 20, np.float32))
     exe.save_library(tmp_path / "large.so")
     weights = Elf(tmp_path / "large.so").loads()[-1]
     assert weights.letters == "R" and weights.alignment == 1 << 21 and weights.stored >= 12 << 20
-    assert (weights.address - weights.offset) % weights.alignment == 0 and weights.offset % 4096 == 0
-    assert (tmp_path / "large.so").stat().st_size - weights.stored < 200_000
+    assert (weights.address - weights.offset) % weights.alignment == 0 and weights.offset == WEIGHTS_AT
+    assert (tmp_path / "large.so").stat().st_size - weights.stored < WEIGHTS_AT + 8192
     x = np.ones(1, np.float32)
     assert same_bits(load(tmp_path / "large.so")(x), exe(x))
 
@@ -506,6 +507,19 @@ def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
     tw.save_library(tmp_path / "both.so", strange, digits(target="x86-64"), name="digits")
     x = np.ones((2, 1, 8, 8), np.float32)
     assert same_bits(load(tmp_path / "both.so")(x), digits(target="x86-64")(x))
+
+
+@pytest.mark.skipif(native().architecture != "x86_64", reason="x86-64 programs")
+def test_a_library_with_tiles_asks_the_system_for_them(tmp_path: Path) -> None:
+    """A machine that has none, or a system that refuses, runs the other program."""
+    tiles, plain = digits(target="x86-64-v3 +amx-tile"), digits(target="x86-64")
+    tw.save_library(tmp_path / "both.so", tiles, plain, name="digits")
+    tw.save_library(tmp_path / "plain.so", plain, name="digits")
+    names = [b"\0syscall\0" in (tmp_path / name).read_bytes() for name in ("both.so", "plain.so")]
+    assert names == [True, False]
+    x = np.ones((2, 1, 8, 8), np.float32)
+    best = tiles if {"amx-tile", "avx2"} <= native().features else plain
+    assert same_bits(load(tmp_path / "both.so")(x), best(x))
 
 
 @needs_cc

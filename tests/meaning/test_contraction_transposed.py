@@ -52,6 +52,9 @@ CASES = {
     "groups": Case(
         (1, 3, 4, 9, 9), (3, 9, 4, 3, 3), "n g c i+a j+b, g o c a b -> n g o i j", "relu", (("i", 7), ("j", 7))
     ),
+    "wide groups": Case(
+        (1, 3, 4, 9, 9), (3, 20, 4, 3, 3), "n g c i+a j+b, g o c a b -> n g o i j", "relu", (("i", 7), ("j", 7))
+    ),
     "f64": Case((1, 40, 49), (24, 40), "n c p, o c -> n o p", "bias", wide=True),
 }
 
@@ -89,6 +92,12 @@ def test_compiled_is_the_meaning(name: str, only_transposed: None, monkeypatch: 
         inputs.append(rng.integers(-4, 5, [int(e) for e in shape]).astype(value.type.dtype.numpy))
     (found,) = compile_module(made)(*inputs)
     np.testing.assert_array_equal(found, evaluate(made, inputs)["y"])
+
+
+@pytest.mark.parametrize("name", ["wide groups", "batches"])
+def test_constants_of_each_batch_have_panels_of_their_own(name: str, only_transposed: None) -> None:
+    exe = compile_module(module(CASES[name]))
+    assert {d.template for d in exe.decisions.values()} == {"transposed"}
 
 
 DYNAMIC = {

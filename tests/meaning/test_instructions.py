@@ -30,8 +30,8 @@ from tilewright.target import Target, native
 from tilewright.target.instructions import INSTRUCTIONS, Instruction, Register
 
 Array = np.ndarray[Any, Any]
-ALL = list(INSTRUCTIONS)
-HERE = [name for name, i in INSTRUCTIONS.items() if i.runs_on(native())]
+ALL = [name for name, i in INSTRUCTIONS.items() if not i.has_tiles]
+HERE = [name for name in ALL if INSTRUCTIONS[name].runs_on(native())]
 LAYOUTS = list(itertools.product(range(3), range(3)))
 """How many leading dimensions of the registers a and b are filled by repeating."""
 SOME_LAYOUTS = [(0, 0), (1, 0), (2, 1)]

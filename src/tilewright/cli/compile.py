@@ -103,12 +103,13 @@ def compile(
     library = Library(place, model, {"--header": header, "--weights": weights}, name)
     names = list(dict.fromkeys(targets)) or [library.target]
     how = How(level, off, dims, precision, denormals, choices, strict, imports)
-    made = [compile_model(model, target, how=how) for target in names]
-    with progress(f"writing {place.name}"):
-        if library.wanted:
-            library.save(made)
-        else:
-            tw.save(place, *made)
+    with library.expected(len(names)):
+        made = [compile_model(model, target, how=how) for target in names]
+        with progress(f"writing {place.name}"):
+            if library.wanted:
+                library.save(made)
+            else:
+                tw.save(place, *made)
     seconds, taken = sum(e.compile_seconds for e in made), place.stat().st_size
     if as_json:
         record: dict[str, Json] = {"model": model, "output": str(place), "targets": names}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-import tilewright as tw
 from tilewright.cli.saving import place_for
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.library.ahead import Ahead
 from tilewright.runtime.library.codes import check_name
 
-MODULE = ".wasm"
-ENDINGS = (".so", ".o", ".a", MODULE)
+SHARED, MODULE = ".so", ".wasm"
+ENDINGS = (SHARED, ".o", ".a", MODULE)
 
 
 class Library:
@@ -31,6 +32,7 @@ class Library:
                 fix=f"write one: --output lib{self._name}.so",
             )
         check_name(self._name)
+        self._ahead: Ahead | None = None
         self._beside = {option: place_for(file, option, model) for option, file in given.items()}
 
     @property
@@ -38,7 +40,20 @@ class Library:
         """What it is for, if nobody says."""
         return "wasm" if self.place.suffix == MODULE else "native"
 
+    @contextmanager
+    def expected(self, programs: int) -> Iterator[None]:
+        """Has the weights of a shared library with one program written while the rest of it is compiled, inside of the
+        `with`, and saved there."""
+        if programs != 1 or self.place.suffix != SHARED or "--weights" in self._beside:
+            yield
+            return
+        with Ahead(self.place) as self._ahead:
+            yield
+
     def save(self, executables: Sequence[Executable]) -> None:
         """Writes the library."""
+        from tilewright.runtime.library.write import in_order, write_library  # brings LLVM along
+
         header, weights = self._beside.get("--header"), self._beside.get("--weights")
-        tw.save_library(self.place, *executables, header=header, weights=weights, name=self._name)
+        programs = in_order([executable.program for executable in executables])
+        write_library(self.place, programs, self._name, header, weights, self._ahead)

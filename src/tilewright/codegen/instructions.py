@@ -11,7 +11,7 @@ from tilewright.loops.nodes import Instruct
 from tilewright.target.instructions import Instruction, Register
 
 _CALL = re.compile(r"call (?P<result><[^>]*>|\w+) (?P<symbol>@[\w.]+)\((?P<arguments>.*)\)")
-_PLACE = re.compile(r" \{\w+\}")
+_PLACE = re.compile(r" (?:\{\w+\}|\d+(?=,|$))")
 
 
 def instruct(out: Emitter, node: Instruct) -> str:
@@ -31,7 +31,7 @@ def issue(out: Emitter, instruction: Instruction, names: Mapping[str, str]) -> s
             types = _PLACE.sub("", call["arguments"])
             out.declarations.add(f"declare {call['result']} {call['symbol']}({types})")
         results.append(out.fresh(line.format(*results, **names)))
-    return results[-1]
+    return results[-1] if results else names[instruction.registers[0].name]
 
 
 def _filled(out: Emitter, register: Register, value: str, lanes: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import count
 
+from tilewright.codegen import tiles
 from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, ROOM_TOO_SMALL, FaultMessage
 from tilewright.codegen.emitter import Emitter, OpenLoop
 from tilewright.codegen.expressions import Expressions
@@ -33,6 +34,7 @@ from tilewright.loops.nodes import (
     Function,
     Guard,
     If,
+    Instruct,
     Let,
     Load,
     LoopKind,
@@ -146,6 +148,9 @@ class Statements:
                 raise InternalError(f"code generation does not know the statement {type(stmt).__name__}")
 
     def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, whole: bool) -> None:
+        if isinstance(value, Instruct) and value.instruction.has_tiles:
+            tiles.store(self.out, self.memory, self.emit, Load(buffer, indices), value)
+            return
         place, needed = self.memory.prepare(buffer.shape, indices)
         self.memory.copying = isinstance(value, Load)
         result = self.emit(value)

@@ -121,9 +121,14 @@ def _in_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
+def arrays_of(module: Module, names: Sequence[str]) -> tuple[np.ndarray[Any, Any], ...]:
+    """The constants of these names as programs read them."""
+    return tuple([_in_rows(module.constants[name]) for name in names])
+
+
 def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json] = MappingProxyType({})) -> Program:
     """What was compiled as a program that can be run, or written to a file."""
-    constants = tuple(_in_rows(compiled.module.constants[name]) for name in compiled.constants)
+    constants = arrays_of(compiled.module, compiled.constants)
     made_by: dict[str, Json] = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
     made = ChainMap(cast(dict[str, Json], provenance), made_by)  # which looks into neither before it is asked
     code = link_code(compiled.code, target, (ENTRY,))

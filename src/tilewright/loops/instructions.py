@@ -7,8 +7,9 @@
 
 A nest fits an instruction when it is the instruction's program up to names: as many loops of the same extents around
 one accumulation of the same value, the factors of products and the terms of sums in any order, and each element read
-or written moves through memory as the register's element moves through the register. A condition that is the same for
-all of the nest may stand around or inside it.
+or written moves through memory as the register's element moves through the register; the rows of a tile may be further
+apart. A condition that is the same for all of the nest may stand around or inside it. What an instruction does not
+accumulate, it stores: a number, or elements of another register.
 """
 
 from __future__ import annotations
@@ -21,22 +22,26 @@ from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr.build import conjunction
 from tilewright.expr.linear import affine_in, polynomial
-from tilewright.expr.nodes import Add, Call, Expr, Mul, Var, const
+from tilewright.expr.nodes import Add, Call, Const, Expr, Mul, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.faults import Fault
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, Instruct, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.parse import parse
 from tilewright.target.instructions import Instruction, Register
+from tilewright.types.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The memory that fills a register: `count` contiguous elements from `indices` on."""
+    """The memory that fills a register: `count` elements from `indices` on, contiguous, or in contiguous rows of `row`
+    that begin `apart` elements from one another."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     count: int
+    row: int = 0
+    apart: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,10 @@ class _Matching:
         self.own = Load(nest.store.buffer, nest.store.indices)
 
     def statement(self) -> None:
-        self.expression(self.wanted.store.value, self.nest.store.value)
+        wanted, found = self.wanted.store, self.nest.store
+        self.expression(wanted.value, found.value)
+        if wanted.buffer.name not in self.tiles:  # it is stored to alone
+            self.element(Load(wanted.buffer, wanted.indices), self.own)
 
     def fail(self, why: str) -> Mismatch:
         return Mismatch(self.nest.at, why)
@@ -205,6 +213,8 @@ class _Matching:
         if isinstance(wanted, Load):
             self.element(wanted, found)
             return
+        if isinstance(wanted, Const) and wanted is not found:
+            raise self.fail(f"expected {wanted}, found {found}")
         alike = type(wanted) is type(found) and wanted.dtype is found.dtype
         parts, others = ([c for c in e.children() if isinstance(c, Expr)] for e in (wanted, found))
         if not alike or len(parts) != len(others):
@@ -238,12 +248,23 @@ class _Matching:
         indices = tuple(simplify(i, self.facts) for i in found.indices)
         steps = self._steps(found.buffer, indices)
         row_major = _register_steps(register, wanted, [s.var for s in self.wanted.loops])
-        options = row_major[:1] if own else row_major
+        options = row_major[:1] if own or register.is_tile else row_major
+        apart = self._apart(wanted, found.buffer, steps) if register.is_tile else None
+        if apart is not None:
+            steps = [row if each == apart else each for each, row in zip(steps, options[0], strict=True)]
         if steps not in options:
             raise self.fail(self._moves(wanted, found, options, steps))
         begins: dict[Node, Node] = {s.var: s.begin for s in self.nest.loops}
         first = tuple(simplify(substitute(i, begins), self.facts) for i in indices)
-        self.tiles[register.name] = Tile(found.buffer, first, register.fillings()[options.index(steps)])
+        count, row = register.fillings()[options.index(steps)], register.row if apart is not None else 0
+        self.tiles[register.name] = Tile(found.buffer, first, count, row, apart or 0)
+
+    def _apart(self, wanted: Load, buffer: Buffer, steps: list[int | None]) -> int | None:
+        """How many elements of memory lie from one row of a tile to the next: at least a row's; None where that is no
+        one number, or where the tile is a register of its own."""
+        place = [s.var for s in self.wanted.loops].index(wanted.indices[0])  # type: ignore[arg-type]
+        apart, row = steps[place], self.registers[wanted.buffer.name].row
+        return apart if apart is not None and apart >= row and buffer.scope is not Scope.REGISTER else None
 
     def _steps(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[int | None]:
         """The elements that an access moves for a step of each loop; None where that is no one number."""

@@ -1,6 +1,7 @@
 """Files of hundreds of megabytes, written as the system likes it.
 
     write_parts(file, parts)                bytes that follow one another, from the beginning of an empty file
+    write_parts(file, parts, 4096)          from a place of it
 
 Room is asked for at once; each write ends where a large page of the file does, so that the system can keep the file in
 such, and map it in such; and the disk begins with a block while the next is copied, so that little is left to wait for
@@ -13,8 +14,9 @@ import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final
 
 from .pages import release
@@ -31,31 +33,41 @@ _BEGIN_WRITING: Final = 2
 Bytes = bytes | memoryview
 
 
-def write_parts(file: BinaryIO, parts: Sequence[Bytes]) -> None:
-    """Writes parts one after another into an empty file, and releases the pages of those that are in mapped files.
+_NOWHERE: Final[Mapping[int, int]] = MappingProxyType({})
+
+
+def write_parts(file: BinaryIO, parts: Sequence[Bytes], start: int = 0, inside: Mapping[int, int] = _NOWHERE) -> None:
+    """Writes parts one after another into a file, from `start`, and releases the pages of those that are in mapped
+    files. Parts that are in the file at their place already, as `inside` says by their `id`, stay; they are not empty.
     Raises OSError where there is no room."""
     if not hasattr(os, "pwritev"):
+        file.seek(start)
         file.writelines(parts)
         return
     file.flush()
-    file.seek(_Blocks(file.fileno(), sum(memoryview(part).nbytes for part in parts)).write(parts))
+    size = sum(memoryview(part).nbytes for part in parts)
+    file.seek(_Blocks(file.fileno(), start, size).write(parts, inside))
 
 
 class _Blocks:
     """A file as it is written: views that wait for their block to be full, and parts that are released with it."""
 
-    def __init__(self, file: int, size: int) -> None:
-        self._file, self._at = file, 0
+    def __init__(self, file: int, start: int, size: int) -> None:
+        self._file, self._at = file, start
         self._views: list[memoryview] = []
         self._waiting = 0
         if size > LARGE_PAGE:
-            _reserve(file, size)
+            _reserve(file, start + size)
 
-    def write(self, parts: Sequence[Bytes]) -> int:
-        """Writes all parts; where the file ends."""
+    def write(self, parts: Sequence[Bytes], inside: Mapping[int, int]) -> int:
+        """Writes all parts but those inside; where the last one ends."""
         behind: list[Bytes] = []
         for part in parts:
             view = memoryview(part).cast("B")
+            if view and inside.get(id(part)) == self._at + self._waiting:
+                self._flush(behind)
+                self._at += len(view)
+                continue
             while view:
                 room = LARGE_PAGE - (self._at + self._waiting) % LARGE_PAGE
                 self._views.append(view[:room])

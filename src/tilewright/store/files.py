@@ -111,14 +111,20 @@ def check_place(place: Path, sources: Iterable[str] = ()) -> None:
         raise UserError(f"cannot write {place}", why=obstacle, fix="give a fresh name in a directory of yours")
 
 
-def replace_file(place: Path, write: Callable[[BinaryIO], None], sources: Iterable[str] = ()) -> None:
+def replace_file(
+    place: Path, write: Callable[[BinaryIO], None], sources: Iterable[str] = (), file: BinaryIO | None = None
+) -> None:
     """Makes the file at `place`, for everyone whom the process's mask allows, what `write` writes: complete, or what
-    was there stays. UserError where there is an obstacle (`find_obstacle`), or the system refuses."""
-    check_place(place, sources)
+    was there stays; into an open `file` of the same folder without a name, where one is given, which is closed.
+    UserError where there is an obstacle (`find_obstacle`), or the system refuses."""
     try:
-        write_aside(place, f".{place.name}", write, lasting=True)
+        check_place(place, sources)
+        write_aside(place, f".{place.name}", write, lasting=True, file=file)
     except OSError as error:
         raise UserError(f"cannot write {place}", why=_reason(error)) from None
+    finally:
+        if file is not None:
+            file.close()
 
 
 def write_aside(

@@ -1,7 +1,8 @@
 """Features of an x86-64 processor by LLVM's names, as the processor and the system's saved registers tell them.
 
 The table says where CPUID tells each feature, and which registers the system must save across a switch of threads for
-it to be used (Intel's manual, volume 2, CPUID; volume 1, 13.3, XCR0).
+it to be used (Intel's manual, volume 2, CPUID; volume 1, 13.3, XCR0). Linux saves tile registers only for processes
+that have asked for them; one that is refused has the features of a processor without tiles.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Place(NamedTuple):
 _EAX, _EBX, _ECX, _EDX = range(4)
 _YMM: Final = 0b110
 _ZMM: Final = 0b1110_0110
-_TILES: Final = 0b11 << 17
+TILES: Final = 0b11 << 17
 _EXTENDED: Final = 0x8000_0001
 
 
@@ -54,12 +55,12 @@ PLACES: Final[Mapping[str, Place]] = {
     **_places(7, 0, _ECX, _YMM, vaes=9, vpclmulqdq=10),
     **_places(7, 0, _ECX, _ZMM, avx512vbmi=1, avx512vbmi2=6, avx512vnni=11, avx512bitalg=12, avx512vpopcntdq=14),
     **_places(7, 0, _EDX, _ZMM, avx512vp2intersect=8, avx512fp16=23),
-    **_places(7, 0, _EDX, _TILES, amx_bf16=22, amx_tile=24, amx_int8=25),
+    **_places(7, 0, _EDX, TILES, amx_bf16=22, amx_tile=24, amx_int8=25),
     **_places(7, 1, _EAX, _YMM, sha512=0, sm3=1, sm4=2, avxvnni=4, avxifma=23),
     **_places(7, 1, _EAX, _ZMM, avx512bf16=5),
-    **_places(7, 1, _EAX, _TILES, amx_fp16=21),
+    **_places(7, 1, _EAX, TILES, amx_fp16=21),
     **_places(7, 1, _EDX, _YMM, avxvnniint8=4, avxneconvert=5, avxvnniint16=10),
-    **_places(0x1E, 1, _EAX, _TILES, amx_avx512=7),
+    **_places(0x1E, 1, _EAX, TILES, amx_avx512=7),
     **_places(_EXTENDED, 0, _ECX, 0, sahf=0, lzcnt=5, sse4a=6),
     **_places(_EXTENDED, 0, _ECX, _YMM, xop=11, fma4=16),
     "64bit": Place(_EXTENDED, 0, _EDX, 29),
@@ -80,6 +81,10 @@ XGETBV: Final = bytes.fromhex("31 c9 0f 01 d0 c3")
 
 _XGETBV_AT: Final = 32
 
+ASK_FOR_TILES: Final = (158, 0x1023, 18)
+"""The call of Linux by which a process asks for tile registers, for all of its threads and for processes that it forks:
+arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), which gives 0 (Documentation/arch/x86/xstate.rst)."""
+
 
 def read_features() -> frozenset[str]:
     """The features of the processor that this runs on. Raises RuntimeFault where the system lets no memory
@@ -96,7 +101,17 @@ def read_features() -> frozenset[str]:
         cpuid(leaf, subleaf, ctypes.addressof(found))
         return found[0], found[1], found[2], found[3]
 
-    return find_features(ask, xgetbv)
+    return find_features(ask, lambda: kept_for(xgetbv(), allow_tiles))
+
+
+def allow_tiles() -> bool:
+    """Asks Linux for tile registers. False where it refuses."""
+    return bool(ctypes.CDLL(None, use_errno=True).syscall(*map(ctypes.c_long, ASK_FOR_TILES)) == 0)
+
+
+def kept_for(registers: int, allow: Callable[[], bool]) -> int:
+    """Of XCR0, what is saved for this process: tiles if they are there, and it is allowed to use them."""
+    return registers & ~TILES if registers & TILES != TILES or not allow() else registers
 
 
 def find_features(ask: Ask, saved: Callable[[], int]) -> frozenset[str]:

@@ -51,7 +51,7 @@ class Family:
     ghz       the clock of all cores under vector load, where the system tells none or a lower one (a hypervisor tells
               the base clock)
     dot       one instruction that adds products to lanes, by what it multiplies: pairs of `i16`, quads of `i8`, pairs
-              of `bf16`; `widen` is one conversion of bytes to a vector of i16
+              of `bf16`; `widen` is one conversion of bytes to a vector of i16, `tile` one product of two whole tiles
     reads     bytes a cycle that a core reads from each cache beyond the first, `writes` that it writes
     memory    GB/s that a core reads, that it writes, and that all cores read
     rows_ahead and `unhidden` as in `Core`: no manual has either, and a loop that only loads hides more than a tile does
@@ -85,6 +85,7 @@ class Family:
     subnormal: float = 0
     dot: Mapping[str, float] = field(default_factory=lambda: {"i16": 0.5, "i8": 0.5, "bf16": 1.0})
     widen: float = 1
+    tile: float = 16
     reads: tuple[float, ...] = (24, 10, 8)
     writes: tuple[float, ...] = (16, 8, 8)
     memory: tuple[float, float, float] = (16, 8, 32)
@@ -321,7 +322,10 @@ def estimate_dot(instruction: Instruction, family: str) -> float:
 
 
 def _dot_cycles(instruction: Instruction, full: Family) -> float:
-    """The lines of an instruction, each as long as the row says for its width."""
+    """The lines of an instruction, each as long as the row says for its width; of tiles, what is done with each row."""
+    if instruction.has_tiles:
+        rows = instruction.accumulator.shape[0]
+        return full.tile if instruction.products else full.store * rows
     row = full.at(min(instruction.bits, full.bits))
     a = instruction.registers[0].dtype
     if len(instruction.accumulator.shape) == len(instruction.registers[0].shape):

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from tilewright.report import settings
 
-from .cpuid import read_features
+from .cpuid import PLACES, TILES, read_features
 from .features import ARCHITECTURES, LEVELS, close, known_features
 
 
@@ -222,6 +222,7 @@ def _read_features(architecture: str, root: Path) -> frozenset[str]:
         import llvmlite.binding as llvm
 
         found = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+        found -= {name for name, place in PLACES.items() if place.saved & TILES}  # nobody asks this system for tiles
     elif architecture == "x86_64":
         found = read_features()
     elif architecture == "riscv64":

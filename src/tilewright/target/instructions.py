@@ -15,10 +15,21 @@ register is the accumulator. Any other may be filled from memory whole, or by re
 from 16 contiguous elements, from two that every l gets, or from a single one. Integers wrap around,
 in the program and in the machine: what saturates is not offered. `note` says how an instruction departs from its
 program.
+
+    x86.amx.dot_bf16    needs amx-bf16    registers a: bf16[16, 16, 2], b: bf16[16, 16, 2], acc: f32[16, 16], tiles
+
+        for m in 0..16, n in 0..16, k in 0..16, q in 0..2:
+          acc[m, n] += f32(a[m, k, q]) * f32(b[k, n, q])
+
+A *tile* is a register of two dimensions: rows of 64 bytes. It is filled from memory, and stored, row by row: each row
+is contiguous, and rows begin any constant number of elements apart. A buffer in registers holds whole tiles, one after
+the other. Beside products there are instructions that clear and move tiles: their programs store a number, or elements
+of another tile.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,20 +48,35 @@ class Machine(Protocol):
     def features(self) -> frozenset[str]: ...
 
 
+TILE_ROWS: Final = 16
+TILE_ROW_BYTES: Final = 64
+TILE_REGISTERS: Final = 8
+"""A whole tile of AMX, and how many there are (Intel's manual, volume 1, chapter 18: palette 1)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Register:
-    """An operand of an instruction: its name in the program, its element type, and its shape as an array."""
+    """An operand of an instruction: its name in the program, its element type, and its shape as an array; the first
+    dimension of a tile are its rows."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
+    is_tile: bool = False
 
     @property
     def lanes(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def row(self) -> int:
+        """The elements of a row of a tile."""
+        return math.prod(self.shape[1:])
+
     def fillings(self) -> tuple[int, ...]:
-        """How many elements of memory can fill it: all, or a tail of its dimensions, repeated."""
+        """How many elements of memory can fill it: all, or, unless it is a tile, a tail of its dimensions, repeated."""
+        if self.is_tile:
+            return (self.lanes,)
         return tuple(math.prod(self.shape[n:]) for n in range(len(self.shape) + 1))
 
     def __str__(self) -> str:
@@ -61,7 +87,8 @@ class Register:
 class Instruction:
     """An instruction, for targets that have all features of one of the sets in `requires`. `nest` is its program;
     `llvm` are lines in which `{a}` stands for the register a and `{0}` for the result of the first line; the last line
-    gives the accumulator."""
+    gives the accumulator, or, where there is none, the first register does. Of products of tiles, `clears` and `moves`
+    name the instructions that do that with their sums."""
 
     name: str
     requires: tuple[tuple[str, ...], ...]
@@ -69,10 +96,17 @@ class Instruction:
     nest: str
     llvm: tuple[str, ...]
     note: str = ""
+    clears: str = ""
+    moves: str = ""
 
     @property
     def accumulator(self) -> Register:
         return self.registers[-1]
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether its registers are tiles."""
+        return self.accumulator.is_tile
 
     @property
     def program(self) -> str:
@@ -169,8 +203,41 @@ def _fma(name: str, feature: str, dtype: DType, lanes: int) -> Instruction:
     return Instruction(name, ((feature,),), registers, nest, (call,), "the product is not rounded")
 
 
+def _tile(name: str, dtype: DType, *inner: int) -> Register:
+    """A whole tile, whose rows are arrays of these dimensions."""
+    inner = inner or (TILE_ROW_BYTES // dtype.bytes,)
+    return Register(name, dtype, (TILE_ROWS, *inner), is_tile=True)
+
+
+def _tile_dot(name: str, feature: str, mnemonic: str, types: tuple[DType, DType, DType], note: str = "") -> Instruction:
+    """acc[m, n] += the sum over k and q of a[m, k, q] * b[k, n, q], in the accumulator's type: a row of `b` has the
+    terms of four bytes next to each other."""
+    one, other, sums = types
+    depth, columns = sums.bytes // one.bytes, TILE_ROW_BYTES // sums.bytes
+    registers = (_tile("a", one, columns, depth), _tile("b", other, columns, depth), _tile("acc", sums))
+    nest = (
+        f"for m in 0..{TILE_ROWS}, n in 0..{columns}, k in 0..{columns}, q in 0..{depth}:\n"
+        f"  acc[m, n] += {sums}(a[m, k, q]) * {sums}(b[k, n, q])"
+    )
+    sizes = f"i16 {TILE_ROWS}, i16 {TILE_ROW_BYTES}, i16 {TILE_ROW_BYTES}"
+    call = f"call x86_amx @llvm.x86.{mnemonic}.internal({sizes}, x86_amx {{acc}}, x86_amx {{a}}, x86_amx {{b}})"
+    beside = [f"{name.rpartition('.')[0]}.{kind}_{sums}" for kind in ("zero", "move")]
+    return Instruction(name, ((feature,),), registers, nest, (call,), note, *beside)
+
+
+def _tile_moves(kind: str, dtype: DType) -> Iterator[Instruction]:
+    """acc[m, n] = 0, and acc[m, n] = a[m, n]: between tiles and memory either way."""
+    acc = _tile("acc", dtype)
+    loops = f"for m in 0..{acc.shape[0]}, n in 0..{acc.shape[1]}:\n  acc[m, n] = "
+    call = f"call x86_amx @llvm.x86.tilezero.internal(i16 {TILE_ROWS}, i16 {TILE_ROW_BYTES})"
+    yield Instruction(
+        f"{kind}.zero_{dtype}", (("amx-tile",),), (acc,), loops + ("0.0" if dtype.is_float else "0"), (call,)
+    )
+    yield Instruction(f"{kind}.move_{dtype}", (("amx-tile",),), (_tile("a", dtype), acc), f"{loops}a[m, n]", ())
+
+
 def _rows() -> Iterator[Instruction]:
-    i8, u8, i16, f32, f64 = dtypes.i8, dtypes.u8, dtypes.i16, dtypes.f32, dtypes.f64
+    i8, u8, i16, i32, f32, f64 = dtypes.i8, dtypes.u8, dtypes.i16, dtypes.i32, dtypes.f32, dtypes.f64
     for feature, kind, bits in (
         ("fma", "x86.fma", 256),
         ("avx512f", "x86.avx512f", 512),
@@ -194,6 +261,12 @@ def _rows() -> Iterator[Instruction]:
     yield _quads("aarch64.dotprod.dot_u8", dotprod, 4, f"llvm.aarch64.neon.udot.{suffix}", u8, u8)
     yield _quads("aarch64.i8mm.dot_u8i8", (("i8mm",),), 4, f"llvm.aarch64.neon.usdot.{suffix}", u8, i8)
     yield _pairs_of_bf16("aarch64.bf16.dot_bf16", "bf16", 4, "llvm.aarch64.neon.bfdot.v4f32.v8bf16")
+    yield _tile_dot("x86.amx.dot_bf16", "amx-bf16", "tdpbf16ps", (dtypes.bf16, dtypes.bf16, f32), _BF16_NOTE)
+    for (what, a), (other, b) in itertools.product((("u", u8), ("s", i8)), repeat=2):
+        name = f"x86.amx.dot_{a}" if a is b else f"x86.amx.dot_{a}{b}"
+        yield _tile_dot(name, "amx-int8", f"tdpb{what}{other}d", (a, b, i32))
+    for dtype in (f32, i32):
+        yield from _tile_moves("x86.amx", dtype)
 
 
 INSTRUCTIONS: Final[dict[str, Instruction]] = {row.name: row for row in _rows()}

@@ -59,10 +59,10 @@ def make_data(factor: float = 0.5) -> npt.NDArray[np.uint8]:
 
 def alike(target: Target) -> list[tuple[Instruction, ...]]:
     """The instructions that run on the target, those together that differ in the sign of what they widen or in the type
-    of what they multiply alone: one of them is timed for all."""
+    of what they multiply alone: one of them is timed for all. Those of tiles are as the family says."""
     groups: dict[tuple[object, ...], list[Instruction]] = {}
     for row in INSTRUCTIONS.values():
-        if row.runs_on(target):
+        if row.runs_on(target) and not row.has_tiles:
             lines = tuple(line.replace("zext", "sext").split("(")[0] for line in row.llvm)
             own = ("fma", row.bits) if ".fma" in row.name else (*lines, row.bits)
             groups.setdefault(own, []).append(row)

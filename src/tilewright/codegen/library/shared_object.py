@@ -8,7 +8,8 @@
     R    weights       at the beginning of a page: read when they are used, shared between processes
 
 Weights of megabytes are where the file and memory agree in large pages (LARGE_PAGE), so that the system may map them in
-such, where it keeps the file so: a fault brings 2 MiB instead of 64 KiB.
+such, where it keeps the file so: a fault brings 2 MiB instead of 64 KiB. In the file they are at a multiple of
+WEIGHTS_AT, so that where they begin is known before the code is.
 
 An image is as it was linked, but for its stubs: a stub jumps through a slot of the library, or to a function of another
 image, or returns where the weights begin. So nothing but the slots is ever relocated, and code and constants are
@@ -24,6 +25,7 @@ from typing import Final
 
 from tilewright.codegen.image import RISCV, SLOT, STUBS, X86_64, Image, round_up
 from tilewright.codegen.library.dynamic import LIBC, LIBM, MACHINE_FLAGS, Place, Symbols, address_row, moved_row
+from tilewright.codegen.library.places import WEIGHTS_AT
 from tilewright.codegen.relocations import make_address, make_jump, make_stub
 from tilewright.report.errors import InternalError
 from tilewright.store.blocks import LARGE_PAGE
@@ -173,7 +175,8 @@ class _Writer:
         weights = memory[-1]
         if weights.name == _WEIGHTS and weights.size >= LARGE_PAGE:
             self._weights_page = LARGE_PAGE
-            self._weights_at += (weights.offset - self._weights_at) % LARGE_PAGE
+            offset = weights.offset + -weights.offset % WEIGHTS_AT
+            self._weights_at += (offset - self._weights_at) % LARGE_PAGE
             memory = self._memory()
         end = memory[-1].offset + memory[-1].stored
         sections_at = end + -end % SLOT

@@ -5,13 +5,15 @@
           =>
     y[j:j + 8] = x86.avx2.dot_i16(x[k:k + 2], w[k*8:k*8 + 16], y[j:j + 8])
 
+The rows of a tile that lie further apart are elements base + lane // row * apart + lane % row.
+
 After `flatten`, when every place is one index. Raises UserError where the target has not got the instruction.
 """
 
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Expr, Ramp, const
+from tilewright.expr.nodes import Broadcast, Expr, Ramp, const
 from tilewright.loops.edit import transform_statements
 from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.instructions import Mismatch, Tile, match
@@ -49,6 +51,10 @@ def _store(loop: For, instruction: Instruction) -> Stmt:
 def _vector(tile: Tile) -> Load:
     (first,) = tile.indices
     index: Expr = first if tile.count == 1 else Ramp(first, const(1), tile.count)
+    if tile.apart > tile.row:
+        lanes = Ramp(const(0), const(1), tile.count)
+        row, apart = (Broadcast(const(n), tile.count) for n in (tile.row, tile.apart))
+        index = Broadcast(first, tile.count) + (lanes // row * apart + lanes % row)
     return Load(tile.buffer, (index,))
 
 

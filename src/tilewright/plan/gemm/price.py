@@ -8,6 +8,7 @@ cache (`Cache.room`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -18,7 +19,7 @@ from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
 from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
-from tilewright.target.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
+from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, room_in, wait_cycles
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
@@ -91,7 +92,18 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
         found += later * _again(choice, size, sums, near, target)
-    return blocks * (found + _first_rows(choice, size, sums, target))
+    return blocks * (found + _first_rows(choice, size, sums, target) + _results(choice, size, target))
+
+
+def _results(choice: Choice, size: Size, target: Target) -> float:
+    """Cycles in which the rows of tiles of results are waited for, as far as each is on a page of its own: it is a
+    piece that prefetchers have not followed there, and a line that two pieces share comes twice. What lies in memory
+    was asked for a tile before."""
+    rows, columns = size.usual
+    row, piece = (n * size.bits // 8 for n in (columns, choice.tile.columns))
+    level, line = min(fits(rows * row * size.batch, target), len(target.caches)), target.caches[0].line
+    pieces = size.rows * size.panels(choice.tile) * (2 - math.gcd(piece, line) / line)
+    return pieces * min(row / target.page, 1.0) * apart_cycles(level, target) if level > 1 else 0.0
 
 
 def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:

@@ -18,6 +18,7 @@ for whole vectors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -64,18 +65,14 @@ class TransposedChoice:
     dot: Dot | None = None
     held: int = 0
 
-    @property
-    def leaves_out(self) -> bool:
-        """Whether terms that are zero for all of a tile are left out."""
-        return self.dot is None and not self.held
-
 
 class TransposedContractions(Template[Product, TransposedChoice]):
     """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
-    constant, the same for all batches."""
+    constant. Of a dynamic number of columns, it is the same for all batches."""
 
     name = "transposed"
     choice = TransposedChoice
+    listed = frozenset({"tile.lanes", "prefetch", "masked"})
 
     def recognise(self, facts: Facts) -> Product | None:
         """The transposed contraction: its columns are the rows of the kernel's."""
@@ -85,7 +82,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         found, size = kernel.found, kernel.size
         if not all(known(found.extents[n]) for n in (*found.reduce, *found.batch)):  # no sums, or sums of no terms
             return None
-        if size.batched_elements or size.any_rows or not size.constant_rows:
+        if size.any_rows or not size.constant_rows or (size.batched_elements and size.any_columns):
             return None
         if size.any_columns:
             kernel = recognise(Facts(self.begin(facts).func))
@@ -98,17 +95,15 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             size,
             rows=size.columns,
             columns=size.rows,
+            own=math.prod(known(found.extents[n]) for n in turned.own_batches),
             any_rows=size.any_columns,
             any_columns=False,
             usual=size.usual[::-1],
             vector=size.element,
             element=size.vector,
         )
-        return (
-            with_edges(facts, Product(turned, replace(numbers, edges=())))
-            if not size.any_columns
-            else Product(turned, numbers)
-        )
+        product = Product(turned, replace(numbers, edges=()))
+        return product if size.any_columns else with_edges(facts, product)
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
         """Every register tile whose panel stays in the second cache, where columns fill a vector."""
@@ -168,7 +163,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
                 _interleave(s, found, block, choice.dot.depth, tile.lanes)
             if choice.prefetch:
                 s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
-        if choice.leaves_out:
+        if choice.dot is None:
             tiling.leave_out_zeros(s, dot, shape.size.edges)
         s.parallel(outer[0])
         for loop in outer[1:] if choice.held else ():
@@ -236,7 +231,7 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     stored = tile.lanes
     while choice.held and stored > choice.held * tile.rows:
         stored //= 2
-    found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.leaves_out else 1.0)
+    found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.dot is None else 1.0)
     found += transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
@@ -246,8 +241,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         level = fits(2 * image, target)
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
-    source = where(size.vector, constant, target)
-    return max(found, constant * byte_cycles(source, target) / size.batch)
+    source = where(size.vector, constant * size.own, target)
+    return max(found, constant * byte_cycles(source, target) * size.own / size.batch)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

@@ -30,6 +30,7 @@ from tilewright.runtime.program import Program
 from tilewright.runtime.subnormals import FLUSH
 from tilewright.store.blocks import LARGE_PAGE
 from tilewright.target import Target
+from tilewright.target.cpuid import ASK_FOR_TILES, TILES
 
 WEIGHTS = "tilewright_weights"
 """The function that says where the weights begin: shared_object.py puts it in."""
@@ -193,7 +194,8 @@ class _Text:
         parts = [contexts.HEAD, contexts.ERRORS, contexts.CONTEXTS, calls.CALLS, calls.ENTER]
         parts += [calls.RESULTS, settings.SETTINGS, calls.OVERLAPS, questions.QUESTIONS]
         parts.append(life.LIFE if forks else life.LIFE_ALONE)
-        asks = (machine.X86,) if self._parts.asks_cpuid else (machine.AUXILIARY, length_text(self._parts.base))
+        tiles = machine.WITH_TILES if any(n.is_tiles for need in self._needs for n in need) else machine.WITHOUT_TILES
+        asks = (machine.X86, tiles) if self._parts.asks_cpuid else (machine.AUXILIARY, length_text(self._parts.base))
         parts += [machine.CHOOSE, *asks]
         parts.append(weights.BESIDE if beside else weights.INSIDE)
         parts += [self._start(), self._tables(), self._declarations()]
@@ -234,7 +236,8 @@ class _Text:
             "PROGRAMS": len(self._parts.programs),
             **_LINUX,
         }
-        return values | {"CPUID": CPUID_NAME, "XGETBV": XGETBV_NAME}
+        values |= dict(zip(("TILES_CALL", "TILES_REQUEST", "TILES_FEATURE"), ASK_FOR_TILES, strict=True))
+        return values | {"CPUID": CPUID_NAME, "XGETBV": XGETBV_NAME, "TILES": TILES}
 
     def _weights_values(self) -> dict[str, object]:
         stamp = self._parts.stamp

@@ -14,7 +14,7 @@ from typing import Final
 
 from tilewright.codegen.image import X86_64, Image
 from tilewright.target import Target
-from tilewright.target.cpuid import AVX10, AVX10_VERSION_LEAF, CPUID, PLACES, XGETBV, Place
+from tilewright.target.cpuid import AVX10, AVX10_VERSION_LEAF, CPUID, PLACES, TILES, XGETBV, Place
 from tilewright.target.hwcap import VECTOR_BYTES, bits_of
 
 CPUID_NAME, XGETBV_NAME = "tilewright_cpuid", "tilewright_xgetbv"
@@ -34,6 +34,11 @@ class Need:
 
     feature: str
     words: tuple[int, int, int, int, int, int]
+
+    @property
+    def is_tiles(self) -> bool:
+        """Whether it takes tile registers, which a process has to ask the system for."""
+        return self.feature in PLACES and bool(PLACES[self.feature].saved & TILES)
 
 
 def needs_of(target: Target) -> list[Need]:

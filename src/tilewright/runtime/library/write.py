@@ -16,6 +16,7 @@ from tilewright.codegen.pool import pool_text
 from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.file import check_together, merit
+from tilewright.runtime.library.ahead import Ahead
 from tilewright.runtime.library.codes import MOST_RANK, check_name
 from tilewright.runtime.library.cpp_header import cpp_text
 from tilewright.runtime.library.glue import (
@@ -55,12 +56,17 @@ _POOL = (PARALLEL, LEAVE, RESET, STOP)
 
 
 def write_library(
-    path: Place, programs: Sequence[Program], name: str, header: Place | None = None, weights: Place | None = None
+    path: Place,
+    programs: Sequence[Program],
+    name: str,
+    header: Place | None = None,
+    weights: Place | None = None,
+    ahead: Ahead | None = None,
 ) -> None:
     """Writes programs of one model, for different machines, as one shared library, or as an object file or a static
     library where the name ends so; its C header, and a file for its weights, where these are asked for. A name that
     ends in `.wasm` makes a module of WebAssembly, and the header is JavaScript. Each file is written whole or not at
-    all, the library last.
+    all, the library last. A shared library takes the weights that `ahead` has written for its place.
 
     Raises UserError for a name that is none in C, a place where no file can be written, and what no library can hold.
     """
@@ -75,9 +81,8 @@ def write_library(
     if is_module:
         _write_module(path, programs, name, header, weights, sources)
         return
-    held = Weights()
-    found = [held.places(program.constants) for program in programs]
-    held.close()
+    made = None if ahead is None else ahead.weights_of(programs)
+    held, found = _weights(programs) if made is None else (made[0], [made[1]])
     stamp = None if weights is None else stamp_of(held)
     forks = any(len(program.code) > 1 for program in programs)
     parts = Parts(name, programs, found, forks, stamp)
@@ -88,12 +93,23 @@ def write_library(
         text = header_text(parts)
         is_cpp = Path(path_of(header)).suffix in CPP_HEADERS
         _write(header, [(cpp_text(name, text) if is_cpp else text).encode()], sources)
-    _write(path, library, sources)
+    _write(path, library, sources, None if made is None else ahead)
 
 
-def _write(path: Place, parts: Iterable[bytes | memoryview], sources: Sequence[str]) -> None:
+def _weights(programs: Sequence[Program]) -> tuple[Weights, list[list[int]]]:
+    """The weights of programs, and where those of each begin."""
+    held = Weights()
+    found = [held.places(program.constants) for program in programs]
+    held.close()
+    return held, found
+
+
+def _write(
+    path: Place, parts: Iterable[bytes | memoryview], sources: Sequence[str], ahead: Ahead | None = None
+) -> None:
     made = list(parts)
-    replace_file(Path(path_of(path)), lambda file: write_parts(file, made), sources)
+    file, inside = (None, dict[int, int]()) if ahead is None else ahead.take()
+    replace_file(Path(path_of(path)), lambda file: write_parts(file, made, inside=inside), sources, file)
 
 
 def _write_module(

@@ -241,18 +241,13 @@ def roi_align(
             length = b.map("max", length, 1)
         points = b.align((b.iota((count * sampling_ratio,), 0, x.dtype) + 0.5) / sampling_ratio, 1, 2)
         sides.append(_bilinear_side(b, x.shape[2 + len(sides)], ends[0] + points * (length / count)))
-    source = b.take(x, b.checked(batch, x.shape[0]), 0)
-    parts = _points(b, source, sides)
-    shape: list[Size] = [*source.shape[:2], output_height, sampling_ratio, output_width, sampling_ratio]
-    if mode == "max":
-        best = parts[0]
-        for part in parts[1:]:
-            best = b.map("max", best, part)
-        return b.reduce("max", b.reshape(best, shape), [3, 5])
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return b.reduce("sum", b.reshape(total, shape), [3, 5]) / sampling_ratio**2
+    joined: Tensor | None = None
+    for part in _points(b, x, b.checked(batch, x.shape[0]), sides):
+        joined = part if joined is None else b.map("max", joined, part) if mode == "max" else joined + part
+    assert joined is not None
+    shape: list[Size] = [rois.shape[0], output_height, sampling_ratio, output_width, sampling_ratio, x.shape[1]]
+    bins = b.reduce("max" if mode == "max" else "sum", b.reshape(joined, shape), [2, 4])
+    return b.transpose(bins if mode == "max" else bins / sampling_ratio**2, (0, 3, 1, 2))
 
 
 def _bilinear_side(b: Emit, extent: Expr, place: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -269,14 +264,14 @@ def _bilinear_side(b: Emit, extent: Expr, place: Tensor) -> list[tuple[Tensor, T
     return [(b.map("max", b.map("min", i, limit), 0), b.select(inside, w, b.scalar(0, w.dtype))) for i, w in pairs]
 
 
-def _points(b: Emit, x: Tensor, sides: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> list[Tensor]:
-    """The weighted elements of each of the four neighbours: [region, channel, points down * points across]."""
-    flat = b.reshape(x, (*x.shape[:2], x.shape[2] * x.shape[3]))
+def _points(b: Emit, x: Tensor, images: Tensor, sides: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> list[Tensor]:
+    """The weighted elements of each of the four neighbours: [region, points down, points across, channel]. Channels lie
+    last, so that those of a point are read side by side."""
+    rows = b.reshape(b.transpose(x, (0, 2, 3, 1)), (x.shape[0] * x.shape[2] * x.shape[3], x.shape[1]))
+    first = b.reshape(images, (images.shape[0], 1, 1)) * b.of_size(x.shape[2])
     found = []
     for (row, down), (column, across) in itertools.product(*sides):
-        index = b.unsqueeze(row, [2]) * b.of_size(x.shape[3]) + b.unsqueeze(column, [1])
+        index = (first + b.unsqueeze(row, [2])) * b.of_size(x.shape[3]) + b.unsqueeze(column, [1])
         weight = b.unsqueeze(down, [2]) * b.unsqueeze(across, [1])
-        places = (x.shape[0], 1, index.shape[1] * index.shape[2])
-        wide = b.broadcast(b.reshape(index, places), (*x.shape[:2], places[2]))
-        found.append(b.gather_elements(flat, wide, 2) * b.reshape(weight, places))
+        found.append(b.take(rows, index, 0) * b.unsqueeze(weight, [3]))
     return found

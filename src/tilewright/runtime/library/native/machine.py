@@ -68,7 +68,10 @@ registers:
   %kept = call i32 @$XGETBV$()
   %both = and i32 %kept, %saved
   %enough = icmp eq i32 %both, %saved
-  br i1 %enough, label %look, label %no
+  br i1 %enough, label %kept_for_us, label %no
+kept_for_us:
+  %allowed = call i1 @is_allowed(i32 %saved)
+  br i1 %allowed, label %look, label %no
 look:
   %register.at = getelementptr %need, ptr %need, i64 0, i32 2
   %register = load i32, ptr %register.at
@@ -90,6 +93,30 @@ no:
   ret i1 false
 }
 """
+
+WITHOUT_TILES = """
+define internal i1 @is_allowed(i32 %saved) {
+  ret i1 true
+}
+"""
+"""The system saves all registers but tiles for anybody."""
+
+WITH_TILES = """
+declare i64 @syscall(i64, ...)
+define internal i1 @is_allowed(i32 %saved) {
+entry:
+  %tiles = and i32 %saved, $TILES$
+  %plain = icmp eq i32 %tiles, 0
+  br i1 %plain, label %yes, label %ask
+ask:
+  %refused = call i64 (i64, ...) @syscall(i64 $TILES_CALL$, i64 $TILES_REQUEST$, i64 $TILES_FEATURE$)
+  %given = icmp eq i64 %refused, 0
+  ret i1 %given
+yes:
+  ret i1 true
+}
+"""
+"""Tiles are for processes that ask for them: see target/cpuid.py."""
 
 AUXILIARY = """
 declare i64 @getauxval(i64)

@@ -1,0 +1,86 @@
+"""Instructions on tiles, as values of LLVM's type for a tile.
+
+LLVM gives them tile registers, configures these (`ldtilecfg`) before the first one of a function, and releases them
+(`tilerelease`) when it returns. A buffer in registers is an array that LLVM splits into values, as those of vectors are
+(sroa): what is read from it is cast to a tile. Other memory is read and written row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.codegen.emitter import Emitter
+from tilewright.codegen.instructions import issue
+from tilewright.codegen.memory import Memory
+from tilewright.codegen.types import memory_type, suffix, vector_of
+from tilewright.expr.nodes import Expr
+from tilewright.loops.address import Address
+from tilewright.loops.nodes import Buffer, Instruct, Load
+from tilewright.target.instructions import TILE_ROW_BYTES, TILE_ROWS
+from tilewright.types.scopes import Scope
+
+_SIZE = f"i16 {TILE_ROWS}, i16 {TILE_ROW_BYTES}"
+
+
+def store(out: Emitter, memory: Memory, emit: Callable[[Expr], str], place: Load, value: Instruct) -> None:
+    """What an instruction makes of tiles goes to a place."""
+    names: dict[str, str] = {}
+    reads_own = any(f"{{{value.instruction.accumulator.name}}}" in line for line in value.instruction.llvm)
+    for register, arg in zip(value.instruction.registers, value.args, strict=True):
+        if reads_own or register is not value.instruction.accumulator:
+            assert isinstance(arg, Load)
+            names[register.name] = _loaded(out, memory, emit, arg)
+    result = issue(out, value.instruction, names)
+    address = _address(memory, emit, place)
+    at, (vector, kind) = memory.pointer(place.buffer, address), _vector(place)
+    if place.buffer.scope is Scope.REGISTER:
+        symbol = f"@llvm.x86.cast.tile.to.vector.{kind}"
+        out.declarations.add(f"declare {vector} {symbol}(x86_amx)")
+        whole = out.fresh(f"call {vector} {symbol}(x86_amx {result})")
+        out.lines.append(f"  store {vector} {whole}, ptr {at}, align {place.dtype.bytes}")
+    else:
+        symbol, apart = "@llvm.x86.tilestored64.internal", _apart(place.buffer, address)
+        out.declarations.add(f"declare void {symbol}(i16, i16, ptr, i64, x86_amx)")
+        out.lines.append(f"  call void {symbol}({_SIZE}, ptr {at}, i64 {apart}, x86_amx {result})")
+    source = memory.source(place.buffer, place.indices)
+    memory.overwritten(source)
+    memory.remember(place, result, frozenset((source,)))
+
+
+def _loaded(out: Emitter, memory: Memory, emit: Callable[[Expr], str], load: Load) -> str:
+    """The tile that memory fills; once where it stays as it is."""
+    known = out.loaded.get(load)
+    if known is not None:
+        return known
+    address = _address(memory, emit, load)
+    at, (vector, kind) = memory.pointer(load.buffer, address), _vector(load)
+    if load.buffer.scope is Scope.REGISTER:
+        symbol = f"@llvm.x86.cast.vector.to.tile.{kind}"
+        out.declarations.add(f"declare x86_amx {symbol}({vector})")
+        whole = out.fresh(f"load {vector}, ptr {at}, align {load.dtype.bytes}")
+        made = out.fresh(f"call x86_amx {symbol}({vector} {whole})")
+    else:
+        symbol, apart = "@llvm.x86.tileloadd64.internal", _apart(load.buffer, address)
+        out.declarations.add(f"declare x86_amx {symbol}(i16, i16, ptr, i64)")
+        made = out.fresh(f"call x86_amx {symbol}({_SIZE}, ptr {at}, i64 {apart})")
+    memory.remember(load, made, frozenset((memory.source(load.buffer, load.indices),)))
+    return made
+
+
+def _address(memory: Memory, emit: Callable[[Expr], str], place: Load) -> Address:
+    """Where the first element is, with all that it takes computed."""
+    address, needed = memory.prepare(place.buffer.shape, place.indices)
+    for e in needed:
+        emit(e)
+    return address
+
+
+def _apart(buffer: Buffer, address: Address) -> int:
+    """The bytes from one row of a tile in memory to the next."""
+    row = TILE_ROW_BYTES // buffer.dtype.bytes
+    return (address.at[row] if address.at else row) * buffer.dtype.bytes
+
+
+def _vector(place: Load) -> tuple[str, str]:
+    """LLVM's vector of all elements of a tile, and how names of intrinsics end for it."""
+    return vector_of(memory_type(place.dtype), place.lanes), suffix(place.dtype, place.lanes)
