@@ -288,7 +288,8 @@ class Importer:
         self._initializers(branch)
         self.count_nodes(len(branch.node))
         self._choices.count(len(branch.node))
-        return branch.node
+        nodes: Sequence[NodeProto] = branch.node
+        return nodes
 
     def place_of(self, node: NodeProto) -> str:
         """How errors call a node."""
