@@ -100,8 +100,10 @@ def test_one_choice_is_held_against_the_best_for_each_length() -> None:
     assert layer.best == [0.8, 0.85]
     assert layer.over_best(1) == pytest.approx([1.0, 1.2 / 0.85])
     assert layer.over_best(2) == pytest.approx([1.0, 0.9 / 0.85]) and layer.over_best(5) == layer.over_best(2)
+    assert layer.over_best_unseen(1) == pytest.approx([1.2 / 0.85])  # best at 5, at 24 without a look
     made = tuned_sizes.report([layer])
     assert [row[1] for row in made.rows] == ["5", "24"] and made.note.startswith("one choice for all lengths")
+    assert "every second length" in made.note
 
 
 def test_layers_have_dynamic_rows_or_so_many() -> None:

@@ -10,6 +10,9 @@ that is used later has one type in both, whatever came of it between. Where a br
 what several give, an If is closed already where sizes differ, if no constant is lost by that: so Ifs one after the
 other cost what each costs by itself. Where a node contradicts one branch, there is no choice: each call checks that the
 condition takes the other one, which becomes part of what is around it.
+
+An If whose condition is known while the model is read is no choice: the nodes of the branch that it takes are read as
+nodes of the scope around it, so that an If that stays open among them does so behind the branch, too.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ from tilewright.frontends.build.scopes import UNREAD, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.order import names_taken
+from tilewright.frontends.onnx.spliced import names_defined, results_of
+from tilewright.frontends.onnx.uses import At, Uses
 from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import GraphProto, NodeProto
 
 MOST_COPIED = 20_000
 """How many nodes may be read inside of branches that they follow. Each If that is open inside of another one doubles
@@ -80,6 +85,14 @@ class Reader(Protocol):
 
     def place_of(self, node: NodeProto) -> str:
         """How errors call a node."""
+        ...
+
+    def taken(self, node: NodeProto) -> GraphProto | None:
+        """The branch that an If takes, where its condition is known."""
+        ...
+
+    def begun(self, branch: GraphProto) -> Sequence[NodeProto]:
+        """The nodes of a branch, which are counted, once its constants are in the innermost scope."""
         ...
 
     def inside(self, emit: OnnxEmit, scope: Scope) -> AbstractContextManager[None]:
@@ -156,19 +169,45 @@ class Following:
 
     def __init__(self, choices: Choices, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
         self._choices, self._reader = choices, choices.reader
-        self._nodes, self._outputs = nodes, outputs
+        self._nodes, self._uses = nodes, Uses(nodes, outputs)
         self._top = Place(self._reader.emit, self._reader.scopes.innermost, self._reader.problems)
-        self._last: dict[str, int] = {}
-        self._done = 0
+        self._done: At = ()
 
     def read_all(self) -> None:
         """Reads the nodes, and closes every If."""
-        for node in self._nodes:
-            self._read(self._top, node, None)
-            self._done += 1
+        self._read_in_order(self._nodes, ())
+        self._settle(self._top, end=True)
+
+    def _read_in_order(self, nodes: Sequence[NodeProto], at: At) -> None:
+        """Reads the nodes of the scope, or those read in place of the node `at` a place."""
+        for n, node in enumerate(nodes):
+            self._done = (*at, n)
+            if not self._splice(node):
+                self._read(self._top, node, None)
+            self._done = (*at, n + 1)
             if self._top.opened:
                 self._settle(self._top)
-        self._settle(self._top, end=True)
+
+    def _splice(self, node: NodeProto) -> bool:
+        """Reads the branch of an If whose condition is known as if its nodes were in the place of the If, so that what
+        stays open in it does behind it, too; False for any other node, and where names of the branch mean something
+        here."""
+        top, at = self._top, self._done
+        hidden = [one.names for one in top.opened]
+        branch = None if any(name in names for name in node.input for names in hidden) else self._reader.taken(node)
+        if branch is None:
+            return False
+        own = names_defined(branch)
+        if self._reader.scopes.has_any(own) or any(name in names for name in own for names in hidden):
+            return False
+        inner = [*self._reader.begun(branch), *results_of(node, branch)]
+        self._uses.splice(inner, at)
+        self._read_in_order(inner, at)
+        if not top.opened:
+            for name in own:
+                if name not in node.output:
+                    top.scope.pop(name, None)
+        return True
 
     def _read(self, place: Place, node: NodeProto, around: Open | None) -> None:
         """Reads a node in a place: inside of an open If where it takes what that gives. Differing where it is an If
@@ -183,7 +222,7 @@ class Following:
                     raise
                 self._open(place, node, found)
             return
-        if not self._is_wanted(node):
+        if not self._uses.is_wanted(node):
             place.scope.update(dict.fromkeys(node.output, UNREAD))
             return
         if len(touched) > 1:
@@ -204,7 +243,7 @@ class Following:
                 self._read(place, inner, None)
 
     def _open(self, place: Place, node: NodeProto, found: Differing) -> None:
-        if self._is_wanted(node):
+        if self._uses.is_wanted(node):
             place.opened.append(Open(node, found.choice, found.results, self._reader.place_of(node)))
         else:
             place.scope.update(dict.fromkeys(node.output, UNREAD))
@@ -230,27 +269,6 @@ class Following:
         one.names.update(dict.fromkeys(name for name in node.output if name))
         self._exclude(place, one)
 
-    # What is used later
-
-    def _uses(self) -> dict[str, int]:
-        """The place of the last node that takes each value which the outputs follow from; behind all, the outputs."""
-        if not self._last:
-            self._last = dict.fromkeys(self._outputs, len(self._nodes))
-            for n in reversed(range(len(self._nodes))):
-                if any(name in self._last for name in self._nodes[n].output):
-                    for name in names_taken(self._nodes[n]):
-                        self._last.setdefault(name, n)
-        return self._last
-
-    def _is_wanted(self, node: NodeProto) -> bool:
-        uses = self._uses()
-        return any(name in uses for name in node.output)
-
-    def _live(self, one: Open) -> list[str]:
-        """The names of an open If that are used from here on."""
-        uses = self._uses()
-        return [name for name in one.names if uses.get(name, -1) >= self._done]
-
     # Closing
 
     def _agree(self, one: Open, *, exactly: bool) -> bool:
@@ -258,7 +276,7 @@ class Following:
         it: no difference at all if `exactly`, else none of two constants."""
         if any(side.opened or side.error for side in one.sides):
             return False
-        pairs = [[side.known(name) for side in one.sides] for name in self._live(one)]
+        pairs = [[side.known(name) for side in one.sides] for name in self._uses.live([*one.names], self._done)]
         return all(x is not None and y is not None and _alike(x, y, exactly) for x, y in pairs)
 
     def _settle(self, place: Place, *, end: bool = False) -> None:
@@ -271,7 +289,7 @@ class Following:
 
     def _close(self, place: Place, one: Open) -> None:
         """Defines what is used later of an open If: chosen from what its branches give."""
-        names = self._live(one)
+        names = self._uses.live([*one.names], self._done)
         for side in one.sides:
             try:
                 for name in names:
