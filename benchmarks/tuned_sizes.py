@@ -6,7 +6,8 @@ The layers are BERT's at batch 16, 16·T rows for the sequence lengths T of Diet
 Optimization for Dynamic Tensor Programs", MLSys 2022). Choices of the dynamic kernel, the cheapest by price, are made
 once, and timed at each length in turns with the default. Of each length: what the one choice takes that is best for all
 lengths, over the least time there, of all choices and of those of a kernel that is made for that length alone; the same
-of the better of two choices and of three, as a dispatch over sizes would take them; and that of the default.
+of the better of two choices and of three, as a dispatch over sizes would take them; and that of the default. And of
+the choice that is best for every second length, what it takes at those between, which it was not chosen by.
 """
 
 from __future__ import annotations
@@ -67,13 +68,22 @@ class Sized:
 
     def over_best(self, count: int) -> list[float]:
         """What the best `count` choices take at each length, the better of them, over the least time there."""
-        best = self.best
+        return self._over_best(self._chosen(count, range(len(self.lengths))))
+
+    def over_best_unseen(self, count: int) -> list[float]:
+        """The same at every second length, of the choices that are best at the others."""
+        return self._over_best(self._chosen(count, range(0, len(self.lengths), 2)))[1::2]
+
+    def _chosen(self, count: int, seen: Sequence[int]) -> Sequence[tuple[float, ...]]:
+        """The best choices for the lengths of these numbers."""
 
         def mean(some: Sequence[tuple[float, ...]]) -> float:
-            return math.prod(min(column) for column in zip(*some, strict=True))
+            return math.prod(min(row[n] for row in some) for n in seen)
 
-        chosen = min(itertools.combinations(self.rows, min(count, len(self.rows))), key=mean)
-        return [min(column) / least for column, least in zip(zip(*chosen, strict=True), best, strict=True)]
+        return min(itertools.combinations(self.rows, min(count, len(self.rows))), key=mean)
+
+    def _over_best(self, chosen: Sequence[tuple[float, ...]]) -> list[float]:
+        return [min(column) / least for column, least in zip(zip(*chosen, strict=True), self.best, strict=True)]
 
 
 def task_for(terms: int, columns: int, target: Target, rows: int | str = "rows") -> Task:
@@ -138,18 +148,23 @@ def report(found: Sequence[Sized]) -> Report:
     heads = ("layer", "T", "default", "one choice", "two", "three")
     made = Report("tuned_sizes", "Dense layers of any length: times over the best choice for each length", heads)
     ones: list[float] = []
+    unseen: list[float] = []
     for layer in found:
         ways = [[1 / least for least in layer.best], *(layer.over_best(count) for count in (1, 2, 3))]
         for length, *row in zip(layer.lengths, *ways, strict=True):
             data = {"layer": layer.name, "length": length, "default": row[0], "one": row[1], "two": row[2]}
             made.add((layer.name, str(length), *(f"{value:.3f}" for value in row)), data | {"three": row[3]})
         ones += ways[1]
+        unseen += layer.over_best_unseen(1)
     if ones:
-        mean = statistics.geometric_mean(ones)
-        made.note = (
-            f"one choice for all lengths: {mean:.3f} times the best for each in the mean, {max(ones):.3f} at most"
-        )
+        made.note = f"one choice for all lengths: {_summary(ones)}"
+    if unseen:
+        made.note += f"; chosen by every second length, at the others: {_summary(unseen)}"
     return made
+
+
+def _summary(ratios: Sequence[float]) -> str:
+    return f"{statistics.geometric_mean(ratios):.3f} times the best for each in the mean, {max(ratios):.3f} at most"
 
 
 def main() -> None:

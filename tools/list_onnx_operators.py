@@ -55,8 +55,8 @@ that passes fails the tests. They are, by the reason:
 - An `If` whose condition is known while the model is read is decided then; otherwise one branch runs, and no check of the
   other one fails. Where the two give different element types or ranks, as `squeeze(dim)` does in files of PyTorch, what takes
   their results is read in each of them, until all that is used later has one type in both, which it must in the end; a branch
-  that is contradicted must not be taken, which each call checks. A branch that is known to be taken may hold one such `If`.
-  At most 20,000 nodes may be read so: an `If` costs what it does alone where ranks agree before the next one, and doubles what it and the next one share where they do not.
+  that is contradicted must not be taken, which each call checks. At most 20,000 nodes may be read so: an `If` costs what it does
+  alone where ranks agree before the next one, and doubles what it and the next one share where they do not.
 - A function that both branches of an `If` end with is called once, behind them. Any other function is read again for each call.
 - Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan`: the number of steps may come from
   data, a condition may end a `Loop` early, and states may change their sizes from step to step. They keep their element types

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,19 @@ from benchmarks import search_tables, tuned_networks, tuned_sizes
 from benchmarks.contest import Options
 from benchmarks.network_models import NETWORKS
 from benchmarks.network_race import Run
-from benchmarks.search_kernels import search_tasks
+from benchmarks.search_kernels import plan, search_tasks
 from benchmarks.search_rate import of_one_tile, report
 from benchmarks.search_tables import Table, play
 from benchmarks.tuned_sizes import Sized
 
-from tilewright.target import native
+from tilewright.loops.nodes import Function
+from tilewright.plan.decision import record_of
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.template import candidates
+from tilewright.target import Target, native
 from tilewright.tune.records import name_of
 from tilewright.tune.space import Choice, space_of
+from tilewright.tune.task import task_of
 
 
 def test_rates_are_of_all_choices_and_of_one_tile() -> None:
@@ -26,6 +33,25 @@ def test_rates_are_of_all_choices_and_of_one_tile() -> None:
     (row,) = made.data
     assert all(rate > 0 for rate in (*row["rate"], *row["of_one_tile"])) and 0 < row["lookup_ms"] < 100
     assert made.note.startswith("median: ")
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v4", "aarch64"])
+def test_all_choices_beside_those_that_are_listed_have_a_price(machine: str) -> None:
+    """And fields that a template says are listed have the values of its choices."""
+    target, wanted = Target.parse(machine), ("MobileNetV3-L", "BERT-base")
+    counts = Counter[bool]()
+    for network in (n for n in NETWORKS if n.name in wanted):
+        planned = plan(network.build_tiny().model().SerializeToString(), target)
+        functions = [f for f in planned.functions.values() if isinstance(f, Function)]
+        for task in filter(None, (task_of(planned, f, {}) for f in functions)):
+            listed = candidates(Facts(task.function), target)
+            lanes = {c.choice.tile.lanes for c in listed if c.template.name == "contraction"}
+            known = {name_of(c.template.name, record_of(c.choice)) for c in listed}
+            for choice in space_of(task, target):
+                assert 0 < choice.price < math.inf
+                assert choice.template != "contraction" or choice.record["tile"]["lanes"] in lanes
+                counts[choice.name in known] += 1
+    assert counts[True] > 20 and counts[False] > 200
 
 
 def test_choices_of_one_tile_differ_in_numbers_alone() -> None:
@@ -74,8 +100,10 @@ def test_one_choice_is_held_against_the_best_for_each_length() -> None:
     assert layer.best == [0.8, 0.85]
     assert layer.over_best(1) == pytest.approx([1.0, 1.2 / 0.85])
     assert layer.over_best(2) == pytest.approx([1.0, 0.9 / 0.85]) and layer.over_best(5) == layer.over_best(2)
+    assert layer.over_best_unseen(1) == pytest.approx([1.2 / 0.85])  # best at 5, at 24 without a look
     made = tuned_sizes.report([layer])
     assert [row[1] for row in made.rows] == ["5", "24"] and made.note.startswith("one choice for all lengths")
+    assert "every second length" in made.note
 
 
 def test_layers_have_dynamic_rows_or_so_many() -> None:

@@ -4,6 +4,7 @@ have them, and machine code where this one does."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,22 @@ import tilewright as tw
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler.pipeline import lower_function
 from tilewright.expr import dtypes
+from tilewright.graph.parse import parse_module
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.instructions import match, meaning
 from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
+from tilewright.lower.graph.reduce_precision import reduce_precision
 from tilewright.lower.loops.flatten_buffers import flatten_buffers
 from tilewright.lower.loops.lower_blocks import lower_blocks
 from tilewright.lower.loops.select_instructions import select_instructions
 from tilewright.lower.loops.simplify_indices import simplify_indices
+from tilewright.plan.choose import schedule
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.contraction import RegisterTile
+from tilewright.plan.template import candidates
 from tilewright.report.errors import UserError
 from tilewright.target import Target, native
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
@@ -98,7 +105,7 @@ def selected(f: Function) -> Function:
 
 
 def kernel_of(listing: str) -> str:
-    return listing[listing.index("k.product:") : listing.index(".size\tk.product")]
+    return listing[min(listing.index(name) for name in ("k.product:", "k.product.body0:") if name in listing) :]
 
 
 @pytest.mark.parametrize("name", TILES)
@@ -185,3 +192,124 @@ def test_other_programs_are_refused(old: str, new: str, why: str) -> None:
 def test_a_target_without_tiles() -> None:
     with pytest.raises(UserError, match=r"the target has no amx-tile"):
         tw.build(product("x86.amx.dot_bf16"), target="x86-64-v4")
+
+
+MATMUL = """
+func product(x: {one}[{rows}, {terms}], w: {other}[{terms}, {columns}], b: {sums}[{columns}], y: {sums}{shape}):
+  alloc p: {sums}{shape} in arena
+  for i in 0..{rows}, j in 0..{columns}, k in 0..{terms}:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: p[vi, vj] = 0
+      p[vi, vj] += {sums}(x[vi, vk]) * {sums}(w[vk, vj])
+  for i in 0..{rows}, j in 0..{columns}:
+    block out(vi = i, vj = j):
+      y[vi, vj] = max(p[vi, vj] + b[vj], {zero})
+"""
+"""A product of matrices as a template gets it, with an epilogue."""
+
+IN_TILES = "contraction-in-tiles"
+SIZES = [(32, 32, 64), (64, 48, 128), (37, 45, 70), (16, 17, 33), (3, 64, 64), (130, 16, 64)]
+"""Rows, columns, terms: whole tiles, and edges of each."""
+
+
+def matmul(one: str, other: str, sums: str, size: tuple[int, int, int]) -> Function:
+    rows, columns, terms = size
+    zero = "0.0" if sums == "f32" else "0"
+    f = parse(
+        MATMUL.format(
+            one=one, other=other, sums=sums, rows=rows, columns=columns, terms=terms, zero=zero, shape=[rows, columns]
+        ),
+    )
+    verify(f)
+    return f
+
+
+def in_tiles(f: Function) -> Function:
+    """The function by the cheapest choice for tiles."""
+    facts = Facts(f)
+    made = next(c for c in candidates(facts, SAPPHIRE) if c.template.name == IN_TILES).schedule(facts, SAPPHIRE).func
+    verify(made)
+    return made
+
+
+def operands_for(f: Function) -> tuple[list[Array], Array]:
+    """Operands of small numbers, room for the result, and the result in wide arithmetic."""
+    random = np.random.default_rng(1)
+    made: list[Array] = []
+    for p in f.params[:3]:
+        shape = [int(str(d)) for d in p.shape]
+        low = 0 if p.dtype.kind == "u" else -120
+        drawn = random.standard_normal(shape) if p.dtype.is_float else random.integers(low, 120, shape)
+        made.append(np.asarray(drawn).astype(p.dtype.numpy))
+    x, w, b = (a.astype(np.float64) for a in made)
+    expected = np.maximum(x @ w + b, 0)
+    return [*made, np.zeros(expected.shape, f.params[3].dtype.numpy)], expected
+
+
+@pytest.mark.parametrize("types", [("bf16", "bf16", "f32"), ("u8", "i8", "i32"), ("i8", "i8", "i32")])
+@pytest.mark.parametrize("size", SIZES)
+def test_products_of_any_size_run_in_tiles(size: tuple[int, int, int], types: tuple[str, str, str]) -> None:
+    f = matmul(*types, size)
+    made = in_tiles(f)
+    arrays, expected = operands_for(f)
+    evaluate(made, arrays)
+    np.testing.assert_allclose(arrays[-1], expected, atol=1e-4 if types[2] == "f32" else 0)
+    kernel = kernel_of(assembly(lower_function(made, SAPPHIRE).llvm, SAPPHIRE))
+    assert "tdp" in kernel and kernel.count("ldtilecfg") == kernel.count("tilerelease") == 1
+    assert not re.search(r"%tmm\d+, \d*\(%rsp\)", kernel), "no tile is spilled"
+    if all(INSTRUCTIONS[name].runs_on(native()) for name in DOTS):
+        found, _ = operands_for(f)
+        tw.build(made)(*found)
+        np.testing.assert_allclose(found[-1], expected, atol=1e-4 if types[2] == "f32" else 0)
+
+
+def test_two_by_two_tiles_of_sums_take_four_loads() -> None:
+    """Of a large product, a step of 32 terms is four loads and four products, and nothing else moves tiles."""
+    made = in_tiles(matmul("bf16", "bf16", "f32", (128, 768, 768)))
+    kernel = kernel_of(assembly(lower_function(made, SAPPHIRE).llvm, SAPPHIRE))
+    inner = [text for _, text in re.findall(r"^(\.LBB\S+):\n((?:\t.*\n)+?)\tj\w+\s+\1\n", kernel, re.MULTILINE)]
+    (loop,) = [text for text in inner if "tdpbf16ps" in text]
+    words = re.findall(r"^\t(t\w+)", loop, re.MULTILINE)
+    assert sorted(words) == ["tdpbf16ps"] * 4 + ["tileloadd"] * 4, loop
+
+
+def test_sums_of_blocks_of_terms_are_taken_up_again() -> None:
+    f = matmul("bf16", "bf16", "f32", (64, 64, 256))
+    facts = Facts(f)
+    found = next(c for c in candidates(facts, SAPPHIRE) if c.template.name == IN_TILES)
+    tile = RegisterTile(32, 2, 16)
+    made = replace(found, choice=replace(found.choice, tile=tile, block_tiles=2, block_terms=3, rows_stay=True))
+    s = made.schedule(facts, SAPPHIRE).func
+    verify(s)
+    arrays, expected = operands_for(f)
+    evaluate(s, arrays)
+    np.testing.assert_allclose(arrays[-1], expected, atol=1e-3)
+    kernel = kernel_of(assembly(lower_function(s, SAPPHIRE).llvm, SAPPHIRE))
+    counts = {w: kernel.count(f"\t{w}\t") for w in ("tileloadd", "tilestored", "tdpbf16ps", "tilezero")}
+    assert counts == {"tileloadd": 8, "tilestored": 4, "tdpbf16ps": 4, "tilezero": 0}
+
+
+def test_tiles_are_taken_where_a_machine_has_them_and_they_are_faster() -> None:
+    f = matmul("bf16", "bf16", "f32", (128, 256, 256))
+    assert schedule(f, SAPPHIRE)[1].template == IN_TILES
+    slow = SAPPHIRE.with_core(dots=dict.fromkeys(DOTS, 4000.0))
+    assert schedule(f, slow)[1].template == "contraction"
+    for text in ("x86-64-v3", "x86-64-v4 +avx512bf16", "x86-64-v4 +amx-tile", "aarch64 +bf16"):
+        target = Target.parse(text)
+        assert not [c for c in candidates(Facts(f), target) if c.template.name == IN_TILES]
+        assert schedule(f, target)[1].template != IN_TILES
+
+
+def test_pairs_at_half_the_rate_round_nothing_and_tiles_do() -> None:
+    """As on Sapphire Rapids, where a product of bf16 pairs takes four multiply-adds of the same width."""
+    half_rate = {"x86.avx512bf16.dot_bf16": 2.0}
+    pairs = Target.parse("x86-64-v4 +avx512bf16").with_core(fma_cycles=0.5, dots=half_rate)
+    tiles = SAPPHIRE.with_core(fma_cycles=0.5, dots=half_rate)
+    text = """
+graph main(x: f32[128, 256]) -> y:
+  w: f32[256, 512] = constant(name=@w)
+  y: f32[128, 512] = contract(x, w, spec="ik,kj->ij")
+"""
+    module = parse_module(text).with_constants({"w": np.ones((256, 512), np.float32)})
+    rounded = {target: "bf16" in str(reduce_precision(module, target)) for target in (pairs, tiles)}
+    assert rounded == {pairs: False, tiles: True}

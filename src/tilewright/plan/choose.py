@@ -15,6 +15,7 @@ from tilewright.plan.attention.schedule import Attentions
 from tilewright.plan.decision import Decision, choice_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.schedule import Contractions
+from tilewright.plan.gemm.tiles import TiledContractions
 from tilewright.plan.gemm.transposed import TransposedContractions
 from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Candidate, Template, candidates, cheapest, register, registered
@@ -44,6 +45,7 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     ChannelsLast(),
     TransposedContractions(),
     Contractions(),
+    TiledContractions(),
     TriangularProducts(),
     Nests(),
 )

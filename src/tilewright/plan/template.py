@@ -45,13 +45,15 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
     """A way to run kernels of some shape. `choice` is the dataclass of its choices. A template that is `whole` places
     every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`. One of a
     later `turn` is asked only for kernels that no choice of a template before runs: prices of fallbacks leave out too
-    much of what memory takes to be set against those."""
+    much of what memory takes to be set against those. The fields in `listed` ("tile.lanes") have the values that
+    `choices` lists for a kernel and no others; tuning asks for the price of any value of other fields."""
 
     name: str
     choice: type[ChoiceT]
     kinds: tuple[str, ...] = ("cpu",)
     whole: bool = False
     turn: int = 0
+    listed: frozenset[str] = frozenset()
 
     @abstractmethod
     def recognise(self, facts: Facts) -> ShapeT | None:

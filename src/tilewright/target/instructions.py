@@ -50,7 +50,8 @@ class Machine(Protocol):
 
 TILE_ROWS: Final = 16
 TILE_ROW_BYTES: Final = 64
-"""A whole tile of AMX (Intel's manual, volume 1, chapter 18: palette 1)."""
+TILE_REGISTERS: Final = 8
+"""A whole tile of AMX, and how many there are (Intel's manual, volume 1, chapter 18: palette 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class Register:
 class Instruction:
     """An instruction, for targets that have all features of one of the sets in `requires`. `nest` is its program;
     `llvm` are lines in which `{a}` stands for the register a and `{0}` for the result of the first line; the last line
-    gives the accumulator, or, where there is none, the first register does."""
+    gives the accumulator, or, where there is none, the first register does. Of products of tiles, `clears` and `moves`
+    name the instructions that do that with their sums."""
 
     name: str
     requires: tuple[tuple[str, ...], ...]
@@ -94,6 +96,8 @@ class Instruction:
     nest: str
     llvm: tuple[str, ...]
     note: str = ""
+    clears: str = ""
+    moves: str = ""
 
     @property
     def accumulator(self) -> Register:
@@ -217,7 +221,8 @@ def _tile_dot(name: str, feature: str, mnemonic: str, types: tuple[DType, DType,
     )
     sizes = f"i16 {TILE_ROWS}, i16 {TILE_ROW_BYTES}, i16 {TILE_ROW_BYTES}"
     call = f"call x86_amx @llvm.x86.{mnemonic}.internal({sizes}, x86_amx {{acc}}, x86_amx {{a}}, x86_amx {{b}})"
-    return Instruction(name, ((feature,),), registers, nest, (call,), note)
+    beside = [f"{name.rpartition('.')[0]}.{kind}_{sums}" for kind in ("zero", "move")]
+    return Instruction(name, ((feature,),), registers, nest, (call,), note, *beside)
 
 
 def _tile_moves(kind: str, dtype: DType) -> Iterator[Instruction]:

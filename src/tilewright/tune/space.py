@@ -5,9 +5,9 @@
 Templates list few choices, where closed forms say which block or tile is best. Where these are wrong by a little, what
 is better differs in a field from a choice that is listed: a number is twice or half of it, or one more or less; a flag
 is turned; or the field has a value that another choice has. Such neighbours of all that are priced near the cheapest
-belong to the space, too, where their price, which templates give for any choice, is near it. None is expected to be
-faster than the choice it is a neighbour of: prices are written for what is listed, and of a vector twice as long, say,
-they do not know that it takes two registers. Whether steps are legal shows when they are made.
+belong to the space, too, where their price is near it. Fields that a template says are `listed`, the lanes of a tile
+say, have no values but those. None is expected to be faster than the choice it is a neighbour of: prices are written
+for what is listed. Whether steps are legal shows when they are made.
 """
 
 from __future__ import annotations
@@ -98,15 +98,13 @@ def _neighbours(listed: Sequence[Candidate], target: Target, most: float) -> Ite
     known = {(c.template.name, c.choice) for c in listed}
     for c in listed:
         for place, value in _fields(c.choice):
-            for other in _beside(value, used[c.template.name, place]):
+            values = used[c.template.name, place]
+            for other in values if ".".join(place) in c.template.listed else _beside(value, values):
                 choice = _with(c.choice, place, other)
                 if (c.template.name, choice) in known:
                     continue
                 known.add((c.template.name, choice))
-                try:
-                    seconds = c.template.price(choice, c.shape, target)
-                except (ArithmeticError, LookupError, ValueError, AssertionError, TypeError, UserError):
-                    continue  # prices are written for what is listed
+                seconds = c.template.price(choice, c.shape, target)
                 if 0 < seconds <= most:
                     yield Candidate(c.template, c.shape, choice, max(seconds, c.seconds))
 

@@ -66,6 +66,10 @@ class Scopes:
             raise AlreadyReported
         return known
 
+    def has_any(self, names: Sequence[str]) -> bool:
+        """Whether one of the names means something here."""
+        return any(name in scope for scope in self._open for name in names)
+
     def visible(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Those of the names that are tensors here."""
         found: dict[str, Tensor] = {}

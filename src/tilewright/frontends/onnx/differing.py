@@ -8,9 +8,11 @@ Such an If stays open. A node of the same scope that takes what it gives is read
 known; every other node is read outside. The If is closed, and what the branches give is chosen from, as soon as all
 that is used later has one type in both, whatever came of it between. Where a branch opens another one, or a node takes
 what several give, an If is closed already where sizes differ, if no constant is lost by that: so Ifs one after the
-other cost what each costs by itself. Where an If inside of a branch that is known to be taken stays open to its end,
-it is the If around that stays open: it differs in what the one inside gives. Where a node contradicts one branch, there
-is no choice: each call checks that the condition takes the other one, which becomes part of what is around it.
+other cost what each costs by itself. Where a node contradicts one branch, there is no choice: each call checks that the
+condition takes the other one, which becomes part of what is around it.
+
+An If whose condition is known while the model is read is no choice: the nodes of the branch that it takes are read as
+nodes of the scope around it, so that an If that stays open among them does so behind the branch, too.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ from tilewright.frontends.build.scopes import UNREAD, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.order import names_taken
+from tilewright.frontends.onnx.spliced import names_defined, results_of
+from tilewright.frontends.onnx.uses import At, Uses
 from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import GraphProto, NodeProto
 
 MOST_COPIED = 20_000
 """How many nodes may be read inside of branches that they follow. Each If that is open inside of another one doubles
@@ -81,6 +85,14 @@ class Reader(Protocol):
 
     def place_of(self, node: NodeProto) -> str:
         """How errors call a node."""
+        ...
+
+    def taken(self, node: NodeProto) -> GraphProto | None:
+        """The branch that an If takes, where its condition is known."""
+        ...
+
+    def begun(self, branch: GraphProto) -> Sequence[NodeProto]:
+        """The nodes of a branch, which are counted, once its constants are in the innermost scope."""
         ...
 
     def inside(self, emit: OnnxEmit, scope: Scope) -> AbstractContextManager[None]:
@@ -157,47 +169,45 @@ class Following:
 
     def __init__(self, choices: Choices, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
         self._choices, self._reader = choices, choices.reader
-        self._nodes, self._outputs = nodes, outputs
+        self._nodes, self._uses = nodes, Uses(nodes, outputs)
         self._top = Place(self._reader.emit, self._reader.scopes.innermost, self._reader.problems)
-        self._last: dict[str, int] = {}
-        self._done = 0
+        self._done: At = ()
 
     def read_all(self) -> None:
         """Reads the nodes, and closes every If."""
-        self._read_nodes()
+        self._read_in_order(self._nodes, ())
         self._settle(self._top, end=True)
 
-    def read_branch(self) -> None:
-        """Reads the nodes of a branch that is taken. Differing where one If stays open, with what the outputs are after
-        each of its branches."""
-        self._read_nodes()
-        for one in list(self._top.opened):
-            if self._is_choice(one):
-                self._close(self._top, one)
-        if len(self._top.opened) == 1 and not any(side.opened or side.error for side in self._top.opened[0].sides):
-            self._hand_on(self._top.opened[0])
-        self._settle(self._top, end=True)
-
-    def _read_nodes(self) -> None:
-        for node in self._nodes:
-            self._read(self._top, node, None)
-            self._done += 1
+    def _read_in_order(self, nodes: Sequence[NodeProto], at: At) -> None:
+        """Reads the nodes of the scope, or those read in place of the node `at` a place."""
+        for n, node in enumerate(nodes):
+            self._done = (*at, n)
+            if not self._splice(node):
+                self._read(self._top, node, None)
+            self._done = (*at, n + 1)
             if self._top.opened:
                 self._settle(self._top)
 
-    def _hand_on(self, one: Open) -> None:
-        """Differing, with the outputs after each branch of an open If, where they are all read."""
-        results: list[list[Tensor]] = []
-        for side in one.sides:
-            with self._choices.inside(one, side, self._outputs):
-                found = [side.known(name) for name in self._outputs]
-            results.append([tensor for tensor in found if tensor is not None])
-        if any(len(side) < len(self._outputs) for side in results):
-            return
-        for side in one.sides:
-            self._top.problems.extend(side.problems)
-        x, y = next((x, y) for x, y in zip(*results, strict=True) if x.rank != y.rank or x.dtype is not y.dtype)
-        raise Differing(refusal(x, y), one.choice, results)
+    def _splice(self, node: NodeProto) -> bool:
+        """Reads the branch of an If whose condition is known as if its nodes were in the place of the If, so that what
+        stays open in it does behind it, too; False for any other node, and where names of the branch mean something
+        here."""
+        top, at = self._top, self._done
+        hidden = [one.names for one in top.opened]
+        branch = None if any(name in names for name in node.input for names in hidden) else self._reader.taken(node)
+        if branch is None:
+            return False
+        own = names_defined(branch)
+        if self._reader.scopes.has_any(own) or any(name in names for name in own for names in hidden):
+            return False
+        inner = [*self._reader.begun(branch), *results_of(node, branch)]
+        self._uses.splice(inner, at)
+        self._read_in_order(inner, at)
+        if not top.opened:
+            for name in own:
+                if name not in node.output:
+                    top.scope.pop(name, None)
+        return True
 
     def _read(self, place: Place, node: NodeProto, around: Open | None) -> None:
         """Reads a node in a place: inside of an open If where it takes what that gives. Differing where it is an If
@@ -212,7 +222,7 @@ class Following:
                     raise
                 self._open(place, node, found)
             return
-        if not self._is_wanted(node):
+        if not self._uses.is_wanted(node):
             place.scope.update(dict.fromkeys(node.output, UNREAD))
             return
         if len(touched) > 1:
@@ -233,7 +243,7 @@ class Following:
                 self._read(place, inner, None)
 
     def _open(self, place: Place, node: NodeProto, found: Differing) -> None:
-        if self._is_wanted(node):
+        if self._uses.is_wanted(node):
             place.opened.append(Open(node, found.choice, found.results, self._reader.place_of(node)))
         else:
             place.scope.update(dict.fromkeys(node.output, UNREAD))
@@ -259,27 +269,6 @@ class Following:
         one.names.update(dict.fromkeys(name for name in node.output if name))
         self._exclude(place, one)
 
-    # What is used later
-
-    def _uses(self) -> dict[str, int]:
-        """The place of the last node that takes each value which the outputs follow from; behind all, the outputs."""
-        if not self._last:
-            self._last = dict.fromkeys(self._outputs, len(self._nodes))
-            for n in reversed(range(len(self._nodes))):
-                if any(name in self._last for name in self._nodes[n].output):
-                    for name in names_taken(self._nodes[n]):
-                        self._last.setdefault(name, n)
-        return self._last
-
-    def _is_wanted(self, node: NodeProto) -> bool:
-        uses = self._uses()
-        return any(name in uses for name in node.output)
-
-    def _live(self, one: Open) -> list[str]:
-        """The names of an open If that are used from here on."""
-        uses = self._uses()
-        return [name for name in one.names if uses.get(name, -1) >= self._done]
-
     # Closing
 
     def _agree(self, one: Open, *, exactly: bool) -> bool:
@@ -287,14 +276,8 @@ class Following:
         it: no difference at all if `exactly`, else none of two constants."""
         if any(side.opened or side.error for side in one.sides):
             return False
-        pairs = [[side.known(name) for side in one.sides] for name in self._live(one)]
+        pairs = [[side.known(name) for side in one.sides] for name in self._uses.live([*one.names], self._done)]
         return all(x is not None and y is not None and _alike(x, y, exactly) for x, y in pairs)
-
-    def _is_choice(self, one: Open) -> bool:
-        """Whether what is used later of an open If can be chosen from."""
-        pairs = [[side.known(name) for side in one.sides] for name in self._live(one)]
-        types = [[t and (t.dtype, t.rank) for t in pair] for pair in pairs]
-        return not any(side.opened or side.error for side in one.sides) and all(x and x == y for x, y in types)
 
     def _settle(self, place: Place, *, end: bool = False) -> None:
         """Closes the Ifs of a place that can be, those inside of branches first; all of them at the end."""
@@ -306,7 +289,7 @@ class Following:
 
     def _close(self, place: Place, one: Open) -> None:
         """Defines what is used later of an open If: chosen from what its branches give."""
-        names = self._live(one)
+        names = self._uses.live([*one.names], self._done)
         for side in one.sides:
             try:
                 for name in names:

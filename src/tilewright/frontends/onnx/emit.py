@@ -43,9 +43,8 @@ class Model(Protocol):
         """The data of a sparse tensor in an attribute, dense."""
         ...
 
-    def body(self, graph: GraphProto, inputs: Sequence[Tensor], is_branch: bool = False) -> list[Tensor]:
-        """The outputs of a sub-graph, which sees the values around it, for these inputs. Differing where it is a branch
-        that is taken, and an If in it stays open."""
+    def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs of a sub-graph, which sees the values around it, for these inputs."""
         ...
 
     def is_function(self, node: NodeProto) -> bool:

@@ -31,10 +31,12 @@ from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, op
 from tilewright.frontends.onnx.functions import Body
 from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, OPSET_MISSING, OUTPUT_TWICE
 from tilewright.frontends.onnx.operators import HANDLERS
+from tilewright.frontends.onnx.operators.repeat import truth
 from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
 from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
 from tilewright.frontends.onnx.sloppy import check_default, check_names, check_values, newest_version
+from tilewright.frontends.onnx.spliced import branches_of, fits
 from tilewright.frontends.onnx.structure import FunctionKey, domain_of, initializer_names
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
@@ -140,9 +142,8 @@ class Importer:
             raise UserError(f"the model has an input {clip(self._seed)} already", where="the argument seed", fix=fix)
         return self.emit.of_value(self.graph.param(self._seed, TensorType.of(dtypes.u64, [])))
 
-    def body(self, graph: GraphProto, inputs: Sequence[Tensor], is_branch: bool = False) -> list[Tensor]:
-        """The outputs of a sub-graph, which sees the values around it, for these inputs. Differing where it is a branch
-        that is taken, and an If in it stays open."""
+    def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs of a sub-graph, which sees the values around it, for these inputs."""
         if len(inputs) != len(graph.input):
             raise self.emit.error(
                 f"the sub-graph {clip(graph.name)} takes {len(graph.input)} inputs, not {len(inputs)}"
@@ -151,7 +152,7 @@ class Importer:
         check_order(graph.node, own, initializer_names(graph))
         with self.scopes.inner(dict(zip(own, inputs, strict=True))):
             self._initializers(graph)
-            self.nodes(graph.node, [o.name for o in graph.output], is_branch)
+            self.nodes(graph.node, [o.name for o in graph.output])
             return [self.scopes.tensor(o.name, f"the outputs of {clip(graph.name)}") for o in graph.output]
 
     def is_function(self, node: NodeProto) -> bool:
@@ -266,20 +267,36 @@ class Importer:
 
     # Nodes
 
-    def nodes(self, nodes: Sequence[NodeProto], outputs: Sequence[str], is_branch: bool = False) -> None:
-        """Reads nodes of a scope, of which `outputs` are wanted. Differing where it is a branch that is taken, and an
-        If in it stays open."""
+    def nodes(self, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> None:
+        """Reads nodes of a scope, of which `outputs` are wanted."""
         self.count_nodes(len(nodes))
         self._choices.count(len(nodes))
-        following = Following(self._choices, nodes, outputs)
-        if is_branch:
-            following.read_branch()
-        else:
-            following.read_all()
+        Following(self._choices, nodes, outputs).read_all()
 
     def count_nodes(self, nodes: int) -> None:
         """Counts nodes that are read; an error where they are more than a model may have."""
         self.file.count_nodes(nodes, self._path.removesuffix(" › "))
+
+    def taken(self, node: NodeProto) -> GraphProto | None:
+        """The branch that an If takes, where its condition is known and nothing is wrong with the node."""
+        branches = (
+            None if self.is_function(node) else branches_of(node, functions.resolve(node.attribute, self.attributes))
+        )
+        if branches is None:
+            return None
+        cond = self.scopes.find(node.input[0], self.place_of(node))
+        way = truth(cond) if isinstance(cond, Tensor) else None
+        branch = None if way is None else branches[0 if way else 1]
+        return branch if branch is not None and fits(node, branch) else None
+
+    def begun(self, branch: GraphProto) -> Sequence[NodeProto]:
+        """The nodes of a branch, which are counted, once its constants are in the innermost scope."""
+        check_order(branch.node, [], initializer_names(branch))
+        self._initializers(branch)
+        self.count_nodes(len(branch.node))
+        self._choices.count(len(branch.node))
+        nodes: Sequence[NodeProto] = branch.node
+        return nodes
 
     def place_of(self, node: NodeProto) -> str:
         """How errors call a node."""

@@ -65,6 +65,7 @@ class Attentions(Template[Attention, Choice]):
     name = "attention"
     choice = Choice
     whole = True
+    listed = frozenset({"scores.lanes", "sums.lanes"})
 
     def recognise(self, facts: Facts) -> Attention | None:
         return recognise(facts)

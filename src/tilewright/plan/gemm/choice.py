@@ -103,11 +103,11 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
         yield replace(choice, terms=written_out(choice.tile, target, size.parts) if size.rows else 1)
     dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.summed >= dot.depth:
-        for choice in _of_dot(size.taken(dot), target):
+        for choice in of_dot(size.taken(dot), target):
             yield replace(choice, pack_broadcast=not size.is_ready(dot), dot=dot)
 
 
-def _of_dot(size: Size, target: Target) -> Iterator[Choice]:
+def of_dot(size: Size, target: Target) -> Iterator[Choice]:
     """The ways to run a contraction whose operands are packed for an instruction."""
     for tile in likely_tiles(size, target):
         if size.vector.constant:

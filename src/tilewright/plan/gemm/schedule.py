@@ -59,6 +59,7 @@ class Contractions(Template[Product, Choice]):
 
     name = "contraction"
     choice = Choice
+    listed = frozenset({"tile.lanes", "prefetch"})
 
     def recognise(self, facts: Facts) -> Product | None:
         return recognise(facts)

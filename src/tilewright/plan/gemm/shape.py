@@ -55,7 +55,7 @@ class Size:
     axes, turns     reduce axes, and the extent of the first of them
     sums            the type of a sum
     summed          terms of the axis that an instruction takes several terms of; 0 where there is none
-    even            the largest power of two up to 4 that their number is a multiple of for certain
+    even            the largest power of two up to 64 that their number is a multiple of for certain
     edges           the reduce axes with terms to leave out, which are the first ones
     dot             how products are added up, where these numbers are of copies for an instruction: `terms` then are
                     those that it takes together, and so are the elements of operands
@@ -218,8 +218,8 @@ def _usual(found: Contraction, axis: int | None) -> int:
 
 
 def _even(extent: Expr) -> int:
-    """The largest power of two up to 4 that divides an extent for certain."""
-    rest = {by: simplify(Mod(extent, const(by))) for by in (4, 2)}
+    """The largest power of two up to 64 that divides an extent for certain."""
+    rest = {by: simplify(Mod(extent, const(by))) for by in (64, 32, 16, 8, 4, 2)}
     return next((by for by, e in rest.items() if isinstance(e, Const) and e.value == 0), 1)
 
 

@@ -65,11 +65,6 @@ class TransposedChoice:
     dot: Dot | None = None
     held: int = 0
 
-    @property
-    def leaves_out(self) -> bool:
-        """Whether terms that are zero for all of a tile are left out."""
-        return self.dot is None and not self.held
-
 
 class TransposedContractions(Template[Product, TransposedChoice]):
     """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
@@ -77,6 +72,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
 
     name = "transposed"
     choice = TransposedChoice
+    listed = frozenset({"tile.lanes", "prefetch", "masked"})
 
     def recognise(self, facts: Facts) -> Product | None:
         """The transposed contraction: its columns are the rows of the kernel's."""
@@ -167,7 +163,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
                 _interleave(s, found, block, choice.dot.depth, tile.lanes)
             if choice.prefetch:
                 s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
-        if choice.leaves_out:
+        if choice.dot is None:
             tiling.leave_out_zeros(s, dot, shape.size.edges)
         s.parallel(outer[0])
         for loop in outer[1:] if choice.held else ():
@@ -235,7 +231,7 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     stored = tile.lanes
     while choice.held and stored > choice.held * tile.rows:
         stored //= 2
-    found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.leaves_out else 1.0)
+    found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.dot is None else 1.0)
     found += transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)

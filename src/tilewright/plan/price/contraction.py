@@ -28,7 +28,7 @@ from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import Const
 from tilewright.ops.index_maps import IndexMaps
 from tilewright.target import Target
-from tilewright.target.instructions import INSTRUCTIONS
+from tilewright.target.instructions import INSTRUCTIONS, TILE_REGISTERS
 from tilewright.target.transfer import apart_cycles, byte_cycles
 
 MARGIN = 1.03
@@ -140,11 +140,12 @@ def tiles(
     widest = min(max(round(core.fma_latency / core.fma_cycles), 1), -(-max(sums.columns, 1) // lanes))
     registers = tile_registers(target, sums.parts) if sums.dot is None else sums.dot.registers(target)
     highest, most = tallest(target), registers // (2 if spread else 1)
+    each = 1 if sums.dot is None else sums.dot.rows
     return [
-        RegisterTile(rows, vectors, lanes)
+        RegisterTile(rows * each, vectors, lanes)
         for vectors in range(1, min(widest, most_vectors or widest) + 1)
         for rows in range(1, min(highest, most_rows or highest) + 1)
-        if rows * vectors + (vectors if rows > 1 else 0) + 1 <= most
+        if rows * vectors + (vectors if rows * each > 1 else 0) + 1 <= most
     ]
 
 
@@ -198,12 +199,13 @@ def _pass(sums: Sums, tile: RegisterTile, target: Target) -> float:
 
 def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles for one term of all sums of a tile."""
-    core, r, v = target.core, tile.rows, tile.vectors
+    core, v, high = target.core, tile.vectors, 1 if sums.dot is None else sums.dot.rows
+    r = tile.rows // high
     width, line = target.vector_bits // 8, target.caches[0].line
     streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
     across = 1.0 if sums.aligned else 1 + min(width / line, 1.0)  # lines that a vector lies in
-    loads = v * (core.load_cycles * streaming) * across * sums.parts * sums.stride
-    loads += r * (core.broadcast_cycles * streaming)
+    loads = v * high * (core.load_cycles * streaming) * across * sums.parts * sums.stride
+    loads += tile.rows * ((core.broadcast_cycles if high == 1 else core.load_cycles) * streaming)
     vector, element = sums.converted if sums.dot is None else sums.dot.converted(target)
     work = max(
         r * (v * _multiply_cycles(sums, target) + element) + v * (sums.parts - 1) * core.add_beside_cycles,
@@ -219,7 +221,7 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
             brought += max(apart_cycles(sums.panel, target) - line * streamed, 0.0)
     if sums.elements > 1:
         each = sums.brought or (sums.bits / 8 if sums.dot is None else sums.dot.element_bytes)
-        brought += r * each * byte_cycles(sums.elements, target)
+        brought += tile.rows * each * byte_cycles(sums.elements, target)
     return max(work, brought) + core.unhidden * min(brought, work)
 
 
@@ -256,7 +258,19 @@ class Dot:
     @property
     def depth(self) -> int:
         """The products that are added to a lane at a time."""
+        first = INSTRUCTIONS[self.instruction].registers[0] if self.instruction else None
+        return 1 if first is None else first.row if first.is_tile else first.shape[-1]
+
+    @property
+    def beside(self) -> int:
+        """How many terms of a column the packed vector operand has next to each other."""
         return INSTRUCTIONS[self.instruction].registers[0].shape[-1] if self.instruction else 1
+
+    @property
+    def rows(self) -> int:
+        """The rows of sums that an instruction adds to."""
+        acc = INSTRUCTIONS[self.instruction].accumulator if self.instruction else None
+        return acc.shape[0] if acc is not None and acc.is_tile else 1
 
     @property
     def element_bytes(self) -> int:
@@ -271,11 +285,13 @@ class Dot:
     @property
     def lanes(self) -> int:
         """The sums of a vector of the instruction."""
-        return INSTRUCTIONS[self.instruction].accumulator.lanes
+        return INSTRUCTIONS[self.instruction].accumulator.lanes // self.rows
 
     def registers(self, target: Target) -> int:
         """Those that a tile may hold: less one for products that an instruction adds by a further step, and one for
-        elements where nothing is operated on in memory."""
+        elements where nothing is operated on in memory. Of tiles there are others."""
+        if self.rows > 1:
+            return TILE_REGISTERS
         own = len(INSTRUCTIONS[self.instruction].products) > 1 if self.instruction else False
         return tile_registers(target) - own - (not target.operates_on_memory)
 
@@ -287,6 +303,12 @@ class Dot:
         each = max(target.dot_cycles(row.name) - product_cycles(row.name, target), 0.0) / len(row.conversions)
         first, second = (each * any(f"{{{r.name}}}" in line for line in row.conversions) for r in row.registers[:2])
         return (first, second) if row.registers[0].dtype.name != self.element else (second, first)
+
+
+def choose_tiles(element: DType, vector: DType, sums: DType, target: Target) -> Dot | None:
+    """The product of tiles for rows of one type and columns of the other; None where the machine has none."""
+    able = _able(element, vector, sums, target, tiles=True)
+    return min(able, key=lambda d: dot_cycles(d, target), default=None)
 
 
 def choose_dot(element: DType, vector: DType, sums: DType, target: Target) -> Dot | None:
@@ -344,11 +366,11 @@ def dot_cycles(dot: Dot | None, target: Target) -> float:
     return min(term_cycles(sums, t, target) / (t.rows * t.columns * depth) for t in tiles(sums, target))
 
 
-def _able(element: DType, vector: DType, sums: DType, target: Target) -> Iterator[Dot]:
-    """The instructions that have room for operands of these types, either way."""
+def _able(element: DType, vector: DType, sums: DType, target: Target, *, tiles: bool = False) -> Iterator[Dot]:
+    """The instructions that have room for operands of these types, either way; or `tiles`, which take rows first."""
     for row in INSTRUCTIONS.values():
-        depth = len(row.registers[0].shape)
-        if row.accumulator.dtype is sums and depth == 2 and not row.has_tiles and row.runs_on(target):
-            for one, other in (row.registers[:2], row.registers[1::-1]):
+        is_dot = len(row.registers[0].shape) == (3 if tiles else 2) and row.has_tiles == tiles
+        if is_dot and row.accumulator.dtype is sums and row.runs_on(target):
+            for one, other in (row.registers[:2], *(() if tiles else (row.registers[1::-1],))):
                 if one.dtype.holds(element) and other.dtype.holds(vector):
                     yield Dot(row.name, one.dtype.name, other.dtype.name)

@@ -9,7 +9,7 @@ register tiles of `plan/price/contraction.py` for sums of products.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,7 +18,7 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference
-from tilewright.plan.price.contraction import Dot, Sums, choose_dot, least_cycles
+from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
 from tilewright.plan.price.points import vector_cycles
 from tilewright.store import Json
 from tilewright.target import Target
@@ -133,13 +133,18 @@ class CostModel:
         if found is None or (found.sums.rows == 1 and (window or found.sums.batch > found.sums.columns)):
             terms, loads = math.prod(map(self.flow.extent, maps.extents)), 1 if window else len(node.inputs)
             return terms / lanes * max(core.fma_cycles, loads * core.load_cycles)
-        return least_cycles(replace(found.sums, bits=bits, dot=self._dot(node, found)), self.target)
+        dots = self._dots(node, found, tiles=not window)
+        return min(least_cycles(replace(found.sums, bits=bits, dot=dot), self.target) for dot in dots)
 
-    def _dot(self, node: Node, found: Product) -> Dot | None:
-        """The instruction that adds up products of narrow numbers, where there are terms enough for it."""
-        vector, element = (node.inputs[n].type.dtype for n in (found.vector, 1 - found.vector))
+    def _dots(self, node: Node, found: Product, *, tiles: bool) -> Iterator[Dot | None]:
+        """The instructions that add up products of narrow numbers, where there are terms enough for them; of tiles,
+        too, where these are asked for."""
+        element, vector = (node.inputs[n].type.dtype for n in (1 - found.vector, found.vector))
         dot = choose_dot(element, vector, node.outputs[0].type.dtype, self.target)
-        return dot if dot is not None and dot.instruction and found.depth >= dot.depth else None
+        yield dot if dot is not None and dot.instruction and found.depth >= dot.depth else None
+        tile = choose_tiles(element, vector, node.outputs[0].type.dtype, self.target) if tiles and found.depth else None
+        if tile is not None:
+            yield tile
 
     def product(self, node: Node) -> Product | None:
         """A contraction as a product; None unless it sums over products of two operands, and the last axis of its

@@ -1,9 +1,9 @@
 """Which factors of a sum of f32 products are better rounded to bf16, in closed form.
 
-If the machine has products of bf16 pairs, both factors are rounded, provided that the time saved pays for rounding the
-factor that is no constant. Without such products, sums run in f32. A constant factor may still be rounded if the other
-factor has few rows: the product is then bound by reading the constant, and bf16 halves its bytes. It is widened in
-registers.
+If the machine has products of bf16 pairs, or of tiles of them, both factors are rounded, provided that the time saved
+pays for rounding the factor that is no constant. Without such products, sums run in f32. A constant factor may still be
+rounded if the other factor has few rows: the product is then bound by reading the constant, and bf16 halves its bytes.
+It is widened in registers.
 
 Convolutions with constant filters take pairs of channels (plan/gemm/transposed.py). All other factors stay f32, and so
 do those where the gain is below the margin.
@@ -20,7 +20,7 @@ from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import maps_of
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.price.contraction import Dot, least_seconds, pairs_of, pays
+from tilewright.plan.price.contraction import Dot, choose_tiles, least_seconds, pairs_of, pays
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
 from tilewright.plan.price.kernels import CostModel, Product
 from tilewright.plan.price.points import copy_cycles, vector_cycles
@@ -30,10 +30,14 @@ from tilewright.plan.rewrite.layout import read_channels
 def choose_rounded(node: Node, model: CostModel) -> tuple[int, ...]:
     """The operands of a contraction that are to be rounded to bf16."""
     found, dot = find_product(node, model), pairs_of(model.target)
+    if found is not None:
+        dots = [d for d in (dot, choose_tiles(bf16, bf16, f32, model.target)) if d is not None]
+        if any(_multiplies_better(node, found, d, model) for d in dots):
+            return 0, 1
     if dot is None:
         return (found.vector,) if found is not None and _streams_better(node, found, model) else ()
     if found is not None:
-        return (0, 1) if _multiplies_better(node, found, dot, model) else ()
+        return ()
     convolution, flow = find_windows(node, model.flow), model.flow
     if convolution is None or not fits(convolution, dot):
         return ()

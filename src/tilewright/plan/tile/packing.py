@@ -31,12 +31,22 @@ def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "")
     return name
 
 
-def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: int, dot: Dot | None = None) -> str:
+def pack(
+    s: Schedule,
+    found: Contraction,
+    operand: Operand,
+    axis: int,
+    width: int,
+    dot: Dot | None = None,
+    *,
+    of_rows: bool = False,
+) -> str:
     """An operand in panels of `width` along an axis: batches, panels, terms in the order they are added, the elements
-    of a panel next to each other, each with the terms that a `dot` takes together. Returns the block that fills them;
-    with a `dot`, copy_vectors says how."""
-    name = own_copy(s, found, operand, dot.vector if dot is not None else "")
+    of a panel next to each other, each with the terms that a `dot` takes together: all of them in panels `of_rows`, a
+    few in those of columns. Returns the block that fills them; with a `dot`, copy_vectors says how."""
+    name = own_copy(s, found, operand, "" if dot is None else dot.element if of_rows else dot.vector)
     axes, depth = found.block.axes, dot.depth if dot is not None else 1
+    beside = depth if of_rows or dot is None else dot.beside
 
     def layout(d: list[str]) -> list[str]:
         words = [
@@ -46,7 +56,9 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
         panel, moved = place[axes[axis].var], {n: place[axes[n].var] for n in found.reduce if axes[n].var in place}
         rest, inner = [w for _, w in words if w != panel and w not in moved.values()], [f"{panel} % {width}"]
         if depth > 1 and found.summed is not None:
-            inner.append(f"{moved[found.summed]} % {depth}")
+            term = moved[found.summed]
+            few = [f"{term} % {depth} // {beside}"] if beside < depth else []
+            inner = [*few, *inner, f"{term} % {beside}"]
             moved[found.summed] += f" // {depth}"
         return [*rest, f"{panel} // {width}", *moved.values(), *inner]
 

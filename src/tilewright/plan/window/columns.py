@@ -20,6 +20,7 @@ class Columns(family.WindowTemplate[ColumnsChoice]):
 
     name = "windows, columns in lanes"
     choice = ColumnsChoice
+    listed = frozenset({"lanes", "copied", "line"})
 
     def fits(self, w: Windows) -> bool:
         few = w.products or w.columns.stride <= 2  # a vector is of columns of two vectors at most

@@ -200,7 +200,8 @@ def transform_layout(
     made = buffer.replace(shape=layout.shape(buffer.shape))
     nest, domain = filling_of(function, buffer) or (None, None)
     body, evidence = function.body, [f"every access of {buffer.name} is to an element of its own"]
-    if nest is not None and domain is not None and _is_serial(nest):
+    kinds = set() if nest is None else {loop.kind for loop in edit.loops_inside(nest)}
+    if nest is not None and domain is not None and kinds <= {LoopKind.SERIAL}:
         body = edit.replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
         evidence.append(f"block {domain.block.name} fills {buffer.name} point by point, in whatever order")
     elif pad is not None and layout.padded(buffer.shape):
@@ -211,10 +212,6 @@ def transform_layout(
         return tuple(i if edit.loads_of(i) else simplify(i) for i in layout.places(indices))
 
     return Step(function.replace(body=edit.substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
-
-
-def _is_serial(nest: Stmt) -> bool:
-    return all(loop.kind is LoopKind.SERIAL for loop in edit.loops_inside(nest))
 
 
 def _fill_in_order(

@@ -43,7 +43,7 @@ def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: Grap
     Differing, where what follows has to be chosen, too."""
     taken = truth(cond)
     if taken is not None:
-        return tuple(b.model.body(then_branch if taken else else_branch, [], is_branch=True))
+        return tuple(b.model.body(then_branch if taken else else_branch, []))
     shared = shared_call(then_branch, else_branch, b.model.is_function)
     if shared is not None:
         with contextlib.suppress(Differing):
