@@ -58,7 +58,7 @@ def dense(shape: tuple[int, ...], values: np.ndarray, indices: np.ndarray, where
 
 
 def _places(shape: tuple[int, ...], indices: np.ndarray, where: str) -> np.ndarray:
-    """The places in row-major order, which are inside and ascend. UserError that names the first index that does not."""
+    """The places in row-major order, which are inside and ascend. UserError, with the first index that does not."""
     ends = shape if indices.ndim == 2 else (math.prod(shape),)
     rows = indices.reshape(len(indices), len(ends))
     outside = np.flatnonzero(((rows < 0) | (rows >= np.array(ends, np.int64))).any(1))
