@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, SparseTensorProto, TensorProto, checker, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.frontends.onnx.file import from_proto
@@ -96,20 +96,20 @@ ONE, TWO = np.ones(1, np.float32), np.ones(2, np.float32)
 @pytest.mark.parametrize(
     ("dims", "values", "indices", "why"),
     [
-        ([4, 4], TWO, np.array([3, 3]), "they do not ascend between 0 and 15"),
-        ([4, 4], TWO, np.array([3, 2]), "they do not ascend between 0 and 15"),
-        ([4, 4], TWO, np.array([-1, 2]), "they do not ascend between 0 and 15"),
-        ([4, 4], TWO, np.array([1, 16]), "they do not ascend between 0 and 15"),
-        ([4, 4], TWO, np.array([[0, 1], [1, 4]]), "they are not all inside of its shape [4, 4]"),
-        ([4, 4], TWO, np.array([[0, -1], [1, 0]]), "they are not all inside of its shape [4, 4]"),
-        ([4, 4], TWO, np.array([[1, 1], [0, 1]]), "they do not ascend between 0 and 15"),
+        ([4, 4], TWO, np.array([3, 3]), "index 1, [3], is there twice"),
+        ([4, 4], TWO, np.array([3, 2]), "index 1, [2], comes after a greater one"),
+        ([4, 4], TWO, np.array([-1, 2]), "index 0 is [-1], outside of [4, 4]"),
+        ([4, 4], TWO, np.array([1, 16]), "index 1 is [16], outside of [4, 4]"),
+        ([4, 4], TWO, np.array([[0, 1], [1, 4]]), "index 1 is [1, 4], outside of [4, 4]"),
+        ([4, 4], TWO, np.array([[0, -1], [1, 0]]), "index 0 is [0, -1], outside of [4, 4]"),
+        ([4, 4], TWO, np.array([[1, 1], [0, 1]]), "index 1, [0, 1], comes after a greater one"),
         ([4, 4], TWO, np.array([1]), "they are of shape [1], for 2 values in 2 dimensions"),
         ([4, 4], TWO, np.array([[1], [2]]), "they are of shape [2, 1], for 2 values in 2 dimensions"),
         ([4, 4], TWO, np.array([1, 2], np.int32), "they are int32, not int64"),
         ([4, 4], TWO.reshape(2, 1), np.array([1, 2]), "they have 2 dimensions, not 1"),
         ([4, -4], ONE, np.array([1]), "its shape is [4, -4]: a dimension is negative"),
         ([1] * 33, ONE, np.array([0]), "it has 33 dimensions, more than 32"),
-        ([0, 1 << 62], ONE, np.array([[0, 0]]), "they are not all inside of its shape [0, 4611686018427387904]"),
+        ([0, 1 << 62], ONE, np.array([[0, 0]]), "index 0 is [0, 0], outside of [0, 4611686018427387904]"),
         ([1 << 40, 1 << 40], ONE, np.array([5]), f"made dense they are {1 << 82} bytes"),
         ([1 << 14, 1 << 14, 2], ONE, np.array([5]), f"made dense they are {1 << 31} bytes"),
     ],
@@ -119,6 +119,23 @@ def test_what_is_no_sparse_tensor(dims: list[int], values: Array, indices: Array
         with pytest.raises(UserError) as caught:
             tw.compile(make(sparse(dims, values, indices)))
         assert why in str(caught.value) and "sparse tensor 'w'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [[0, 15], [3, 3], [3, 2], [-1, 2], [1, 16], [[0, 1], [1, 0]], [[0, 1], [1, 4]], [[1, 1], [0, 1]], [[1, 1]]],
+)
+def test_indices_are_right_where_the_checker_of_onnx_says_so(indices: list[Any]) -> None:
+    given, is_right = sparse([4, 4], TWO, np.array(indices)), True
+    try:
+        checker.check_sparse_tensor(given)
+    except checker.ValidationError:
+        is_right = False
+    if is_right:
+        read(constant(given))
+        return
+    with pytest.raises(UserError, match="wrong indices"):
+        read(constant(given))
 
 
 def test_sizes_are_bounded_together() -> None:

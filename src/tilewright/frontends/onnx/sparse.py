@@ -52,19 +52,24 @@ def dense(shape: tuple[int, ...], values: np.ndarray, indices: np.ndarray, where
         why = f"they are of shape {list(indices.shape)}, for {len(values)} values in {len(shape)} dimensions"
         raise bad_tensor("has wrong indices", where, why)
     made = np.zeros(math.prod(shape), values.dtype)
-    places = indices if indices.ndim == 1 else _places(shape, indices, where)
-    if len(places) and not (places[0] >= 0 and places[-1] < len(made) and np.all(places[1:] > places[:-1])):
-        raise bad_tensor("has wrong indices", where, f"they do not ascend between 0 and {len(made) - 1}")
-    made[places] = values
+    made[_places(shape, indices, where)] = values
     made.flags.writeable = False
     return made.reshape(shape)
 
 
 def _places(shape: tuple[int, ...], indices: np.ndarray, where: str) -> np.ndarray:
-    """The places, in row-major order, of coordinates, which are checked."""
-    if not indices.size:
-        return np.zeros(len(indices), np.int64)
-    if not (np.all(indices >= 0) and np.all(indices < np.array(shape))):
-        raise bad_tensor("has wrong indices", where, f"they are not all inside of its shape {list(shape)}")
-    steps = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
-    return np.asarray(indices @ np.array(steps, np.int64), np.int64)
+    """The places in row-major order, which are inside and ascend. UserError, with the first index that does not."""
+    ends = shape if indices.ndim == 2 else (math.prod(shape),)
+    rows = indices.reshape(len(indices), len(ends))
+    outside = np.flatnonzero(((rows < 0) | (rows >= np.array(ends, np.int64))).any(1))
+    if len(outside):
+        n = int(outside[0])
+        raise bad_tensor("has wrong indices", where, f"index {n} is {rows[n].tolist()}, outside of {list(shape)}")
+    steps = [math.prod(ends[n + 1 :]) for n in range(len(ends))]
+    places = np.asarray(rows @ np.array(steps, np.int64), np.int64)
+    late = np.flatnonzero(places[1:] <= places[:-1])
+    if len(late):
+        n = int(late[0]) + 1
+        how = "is there twice" if places[n] == places[n - 1] else "comes after a greater one"
+        raise bad_tensor("has wrong indices", where, f"index {n}, {rows[n].tolist()}, {how}: they must ascend")
+    return places
