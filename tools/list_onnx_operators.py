@@ -46,6 +46,7 @@ that passes fails the tests. They are, by the reason:
   (`NonZero`, `Compress`, a `Reshape` by an input). The number of dimensions of every value must follow from the model,
   or be given by `dims=` for an input without one.
 - Sizes of the weights of a convolution are numbers of the model, not of the call.
+- Sparse initializers and constants are made dense: 1 GiB of them in a model, or as much as `Limits(dense_bytes=…)` says.
 - No strings, sequences, optionals or maps. No complex numbers other than as pairs. No floats of six bits.
 - Integers of two and four bits and floats of four and eight bits are stored, moved, cast, quantized and dequantized; what
   computes takes them after a `Cast` ([Narrow types](compile-onnx.md#narrow-types)).

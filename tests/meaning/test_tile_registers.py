@@ -4,6 +4,7 @@ have them, and machine code where this one does."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tilewright.lower.loops.select_instructions import select_instructions
 from tilewright.lower.loops.simplify_indices import simplify_indices
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.template import candidates
 from tilewright.report.errors import UserError
 from tilewright.target import Target, native
@@ -271,6 +273,22 @@ def test_two_by_two_tiles_of_sums_take_four_loads() -> None:
     assert sorted(words) == ["tdpbf16ps"] * 4 + ["tileloadd"] * 4, loop
 
 
+def test_sums_of_blocks_of_terms_are_taken_up_again() -> None:
+    f = matmul("bf16", "bf16", "f32", (64, 64, 256))
+    facts = Facts(f)
+    found = next(c for c in candidates(facts, SAPPHIRE) if c.template.name == IN_TILES)
+    tile = RegisterTile(32, 2, 16)
+    made = replace(found, choice=replace(found.choice, tile=tile, block_tiles=2, block_terms=3, rows_stay=True))
+    s = made.schedule(facts, SAPPHIRE).func
+    verify(s)
+    arrays, expected = operands_for(f)
+    evaluate(s, arrays)
+    np.testing.assert_allclose(arrays[-1], expected, atol=1e-3)
+    kernel = kernel_of(assembly(lower_function(s, SAPPHIRE).llvm, SAPPHIRE))
+    counts = {w: kernel.count(f"\t{w}\t") for w in ("tileloadd", "tilestored", "tdpbf16ps", "tilezero")}
+    assert counts == {"tileloadd": 8, "tilestored": 4, "tdpbf16ps": 4, "tilezero": 0}
+
+
 def test_tiles_are_taken_where_a_machine_has_them_and_they_are_faster() -> None:
     f = matmul("bf16", "bf16", "f32", (128, 256, 256))
     assert schedule(f, SAPPHIRE)[1].template == IN_TILES
@@ -295,3 +313,22 @@ graph main(x: f32[128, 256]) -> y:
     module = parse_module(text).with_constants({"w": np.ones((256, 512), np.float32)})
     rounded = {target: "bf16" in str(reduce_precision(module, target)) for target in (pairs, tiles)}
     assert rounded == {pairs: False, tiles: True}
+
+
+def test_the_next_panel_of_a_constant_is_prefetched_between_products() -> None:
+    text = """
+graph main(x: f32[128, 256]) -> y:
+  w: f32[256, 512] = constant(name=@w)
+  y: f32[128, 512] = contract(x, w, spec="ik,kj->ij")
+"""
+    random = np.random.default_rng(0)
+    module = parse_module(text).with_constants({"w": random.standard_normal((256, 512)).astype(np.float32)})
+    exe = tw.compile(module, target=SAPPHIRE, precision="bf16")
+    (taken,) = [d.taken for d in exe.decisions.values() if d.template == IN_TILES]
+    assert taken.choice is not None and taken.choice["prefetch"]
+    listing = exe.show(after="assembly")
+    inner = [t for _, t in re.findall(r"^(\.LBB\S+):\n((?:\t.*\n)+?)\tj\w+\s+\1\n", listing, re.MULTILINE)]
+    (loop,) = [t for t in inner if "tdpbf16ps" in t]
+    words = re.findall(r"^\t((?:t|prefetch)\w+)", loop, re.MULTILINE)
+    assert words.count("tdpbf16ps") == words.count("tileloadd") == 4, loop
+    assert 0 < words.count("prefetcht0") <= 32, loop

@@ -172,7 +172,7 @@ STRINGS = "strings"
 
 UNREAD = {
     "ConcatFromSequence": NOT_TENSORS,
-    "Constant": "sparse tensors and strings, as attributes",
+    "Constant": "strings, as attributes",
     "ImageDecoder": "image files",
     "Optional": NOT_TENSORS,
     "OptionalGetElement": NOT_TENSORS,
@@ -198,7 +198,7 @@ def test_every_version_of_every_operator_is_read() -> None:
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "" and (missing := _missing(schema)):
             found.setdefault(schema.name, set()).update(missing)
-    assert found.pop("Constant") == {"sparse_value", "value_string", "value_strings"}
+    assert found.pop("Constant") == {"value_string", "value_strings"}
     assert {name: UNREAD.get(name) for name in found} == {n: why for n, why in UNREAD.items() if n != "Constant"}
 
 

@@ -291,6 +291,22 @@ def test_branches_of_different_ranks_in_a_branch_and_in_a_loop() -> None:
     assert branches(agree(model, *({"h0": rand(4, 1), "x": rand(n, 4)} for n in (1, 12)))) == 1
 
 
+def test_an_if_of_different_ranks_in_a_branch_that_is_taken() -> None:
+    """What follows the If around runs inside of it, also where two of them are in one branch."""
+    no = body("no", [node("Neg", "x", "no1"), node("Neg", "x", "no2")], ["no1", "no2"])
+    yes = body("yes", [*squeezed("x", -1, "r"), node("Exp", "r", "e"), node("Sqrt", "w", "s")], ["e", "s"])
+    known = {"yes": np.array(True), "w": rand(1, 1, 4) + 2}
+    around = [choose("yes", ["a", "b"], yes, no), *restored("a", 2, "y"), node("Mul", "b b", "z")]
+    module = agree(model_of(around, XNT, ["y", "z"], **known), *sized(1, 2))
+    assert branches(module) == 1
+    deeper = body("deeper", [choose("yes", ["d1", "d2"], yes, no)], ["d1", "d2"])
+    around[0] = choose("yes", ["a", "b"], deeper, no)
+    assert branches(agree(model_of(around, XNT, ["y", "z"], **known), *sized(1, 2))) == 1
+    two = body("two", [*squeezed("x", -1, "r"), *squeezed("x", 0, "s")], ["r", "s"])
+    around = [choose("yes", ["a", "b"], two, no), *restored("a", 2, "y"), *restored("b", 2, "z")]
+    assert branches(agree(model_of(around, XNT, ["y", "z"], **known), *sized(1, 2))) == 2
+
+
 def chain(count: int, *, restored: bool = False) -> ModelProto:
     """A tensor that each of so many Ifs may give another dimension, as a condition from its elements says; `restored`
     to two dimensions after each."""

@@ -16,7 +16,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build import GraphBuilder
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorProto
+    from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
 
 
 class Model(Protocol):
@@ -37,6 +37,10 @@ class Model(Protocol):
 
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute."""
+        ...
+
+    def dense_data(self, sparse: SparseTensorProto) -> np.ndarray[Any, Any]:
+        """The data of a sparse tensor in an attribute, dense."""
         ...
 
     def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:

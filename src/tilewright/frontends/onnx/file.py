@@ -26,6 +26,7 @@ from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.onnx.external import ExternalFiles, reference
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.frontends.onnx.sloppy import check_format
+from tilewright.frontends.onnx.sparse import check_room, dense, dense_bytes
 from tilewright.frontends.onnx.structure import bad_text, check_opset, check_structure, scopes, tensors
 from tilewright.frontends.onnx.tensors import (
     ELEMENTS,
@@ -48,7 +49,7 @@ from tilewright.store.pages import release
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto, SparseTensorProto, TensorProto
 
 _CHUNK = 1 << 20
 _IN_MEMORY = "the model in memory"
@@ -107,7 +108,7 @@ class ModelFile:
     `proto` is the model with its large tensors emptied: they keep name, dims and data_type, and their data is in the
     external location "", which means the model's own bytes. Ask `tensor` for data, of these and of all other tensors.
     `bodies` are its graphs and functions; `remarks` what was found in the file that ONNX does not allow; `nodes` how
-    many nodes were read of it.
+    many nodes were read of it, `dense_bytes` of how many bytes its sparse tensors were, made dense.
     """
 
     def __init__(self, mapped: MappedFile, source: str, external: ExternalFiles, limits: Limits) -> None:
@@ -115,7 +116,7 @@ class ModelFile:
         self._source = source
         self._external = external
         self._limits = limits
-        self.nodes = 0
+        self.nodes = self.dense_bytes = 0
         if not len(mapped.data):
             raise damaged(source, "it is empty")
         try:
@@ -148,10 +149,21 @@ class ModelFile:
         shape, nbytes = shape_of(tensor, element, self._limits, where)
         return data_in_proto(tensor, element, shape, nbytes, where)
 
+    def dense(self, sparse: SparseTensorProto) -> np.ndarray:
+        """One of this model's sparse tensors, dense and read-only. UserError as for `tensor`, for indices that do not
+        fit, and where the sparse tensors that were read so far are too large."""
+        where = f"sparse {tensor_name(sparse.values, self._source)}"
+        element = element_of(sparse.values, where)
+        self.dense_bytes += dense_bytes(sparse, element.dtype.itemsize, where)
+        check_room(self.dense_bytes, self._limits.dense_bytes, where)
+        values, indices = self.tensor(sparse.values), self.tensor(sparse.indices)
+        return dense(tuple(sparse.dims), values, indices, where)
+
     def again(self) -> ModelFile:
-        """The same file, for a reading that is a trial: its nodes count apart, and its remarks are its own."""
+        """The same file, for a reading that is a trial: its nodes and sparse tensors count apart, and its remarks are
+        its own."""
         trial = copy.copy(self)
-        trial.nodes, trial.remarks = 0, Remarks()
+        trial.nodes, trial.dense_bytes, trial.remarks = 0, 0, Remarks()
         return trial
 
     def locate(self, tensor: TensorProto) -> Location | None:

@@ -37,7 +37,7 @@ from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_r
 from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
 from tilewright.frontends.onnx.sloppy import check_default, check_names, check_values, newest_version
 from tilewright.frontends.onnx.spliced import branches_of, fits
-from tilewright.frontends.onnx.structure import FunctionKey, domain_of
+from tilewright.frontends.onnx.structure import FunctionKey, domain_of, initializer_names
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
 from tilewright.report.errors import TilewrightError, UserError
@@ -45,7 +45,7 @@ from tilewright.report.logs import debug
 from tilewright.types.tensor import TensorType
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 DEEPEST_CALL = 32
 """How deep functions may call functions: those of a model and those that ONNX defines."""
@@ -123,7 +123,7 @@ class Importer:
         """Reads the whole model; its outputs, unless there are problems."""
         proto, remarks = self.file.proto.graph, self.file.remarks
         check_names(proto, self.file.bodies, remarks)
-        nodes = in_order(proto.node, [i.name for i in proto.input], [t.name for t in proto.initializer], remarks)
+        nodes = in_order(proto.node, [i.name for i in proto.input], initializer_names(proto), remarks)
         with self.scopes.inner({}):
             self._initializers(proto)
             self._params(proto)
@@ -149,7 +149,7 @@ class Importer:
                 f"the sub-graph {clip(graph.name)} takes {len(graph.input)} inputs, not {len(inputs)}"
             )
         own = [i.name for i in graph.input]
-        check_order(graph.node, own, [t.name for t in graph.initializer])
+        check_order(graph.node, own, initializer_names(graph))
         with self.scopes.inner(dict(zip(own, inputs, strict=True))):
             self._initializers(graph)
             self.nodes(graph.node, [o.name for o in graph.output])
@@ -216,6 +216,10 @@ class Importer:
         """The data of a tensor in an attribute, of the model's file or of a function that ONNX defines."""
         return self.file.tensor(tensor)
 
+    def dense_data(self, sparse: SparseTensorProto) -> np.ndarray[Any, Any]:
+        """The data of a sparse tensor in an attribute, dense."""
+        return self.file.dense(sparse)
+
     # The model's interface
 
     def _initializers(self, proto: GraphProto) -> None:
@@ -227,9 +231,12 @@ class Importer:
                 self.problems.append(error)
                 scope[tensor.name] = UNREAD
         for sparse in proto.sparse_initializer:
-            where = f"initializer {clip(sparse.values.name)}"
-            self.problems.add("sparse initializers are not supported", where=where)
-            scope[sparse.values.name] = UNREAD
+            name = sparse.values.name
+            try:
+                scope[name] = self.emit.of_array(self.file.dense(sparse), name)
+            except UserError as error:
+                self.problems.append(error)
+                scope[name] = UNREAD
 
     def _params(self, proto: GraphProto) -> None:
         """The graph's inputs; one with an initializer of its name is that constant."""
@@ -284,7 +291,7 @@ class Importer:
 
     def begun(self, branch: GraphProto) -> Sequence[NodeProto]:
         """The nodes of a branch, which are counted, once its constants are in the innermost scope."""
-        check_order(branch.node, [], [t.name for t in branch.initializer])
+        check_order(branch.node, [], initializer_names(branch))
         self._initializers(branch)
         self.count_nodes(len(branch.node))
         self._choices.count(len(branch.node))

@@ -16,6 +16,7 @@ class Limits:
     """Bounds on what one model file may hold.
 
     tensor_bytes     size of one tensor's data, in bytes
+    dense_bytes      size of all sparse tensors as they are read, made dense, in bytes: their zeros take none in a file
     structure_bytes  size of all that stays in memory once large tensors are left in the file, in bytes
     entries          number of protobuf fields looked at: nodes, attributes, names, initializers and what they hold
     nesting          sub-graphs inside sub-graphs; above 30 the protobuf library itself refuses some models
@@ -23,6 +24,7 @@ class Limits:
     """
 
     tensor_bytes: int = 1 << 40
+    dense_bytes: int = 1 << 30
     structure_bytes: int = 256 << 20
     entries: int = 1_000_000
     nesting: int = 30

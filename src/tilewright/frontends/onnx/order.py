@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilewright.frontends.build.names import clip
 from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.onnx.kinds import UNSORTED
+from tilewright.frontends.onnx.structure import initializer_names
 from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _captured(node: NodeProto) -> Iterator[str]:
     """The names that a node's sub-graphs take from around them."""
     for attribute in node.attribute:
         for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+            own = {i.name for i in graph.input} | set(initializer_names(graph))
             own.update(name for inner in graph.node for name in inner.output)
             for inner in graph.node:
                 yield from (name for name in (*inner.input, *_captured(inner)) if name not in own)

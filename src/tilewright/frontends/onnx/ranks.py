@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.core.reading import Dim
 from tilewright.frontends.onnx.kinds import OTHER_SHAPE
+from tilewright.frontends.onnx.structure import initializer_names
 from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ Reader = Callable[["ModelFile", Shapes], "Problems"]
 
 def inputs_without_rank(graph: GraphProto) -> list[str]:
     """The inputs that are tensors of unknown rank; those that are constants are no inputs."""
-    held = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    held = set(initializer_names(graph))
     return [
         info.name
         for info in graph.input

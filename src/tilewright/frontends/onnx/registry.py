@@ -46,13 +46,13 @@ FIRST_WITHOUT_HINTS = 7
 
 KINDS = {
     "float": 1, "int": 2, "str": 3, "TensorProto": 4, "GraphProto": 5, "Floats": 6, "Ints": 7, "Strs": 8,
-    "AnyInt": 2, "AnyInts": 7,
+    "AnyInt": 2, "AnyInts": 7, "SparseTensorProto": 11,
 }  # fmt: skip
 """The AttributeProto.AttributeType of each kind of parameter."""
 
 _KIND_NAMES = {
     1: "a float", 2: "an integer", 3: "a string", 4: "a tensor", 5: "a graph", 6: "a list of floats",
-    7: "a list of integers", 8: "a list of strings",
+    7: "a list of integers", 8: "a list of strings", 11: "a sparse tensor",
 }  # fmt: skip
 
 
@@ -104,6 +104,8 @@ def _value_of(attribute: AttributeProto, kind: str, refuse: Refusal) -> Any:
             return attribute.s.decode("utf-8", "replace")
         case "TensorProto":
             return attribute.t
+        case "SparseTensorProto":
+            return attribute.sparse_tensor
         case "GraphProto":
             return attribute.g
         case "Floats":

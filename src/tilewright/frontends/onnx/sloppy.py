@@ -22,6 +22,7 @@ from tilewright.frontends.onnx.kinds import (
 )
 from tilewright.frontends.onnx.registry import MICROSOFT
 from tilewright.frontends.onnx.structure import Scope as Body
+from tilewright.frontends.onnx.structure import initializer_names
 from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.report.errors import UserError
 from tilewright.report.quantities import counted
@@ -62,13 +63,13 @@ def check_names(proto: GraphProto, bodies: Iterable[Body], remarks: Remarks) -> 
         if body.graph is not None:
             used.update(o.name for o in body.graph.output)
             _check_node_names(body.graph, remarks)
-    for tensor in proto.initializer:
-        if not tensor.name or tensor.name not in used:
-            why = "nothing has it as an input" if tensor.name else "it has no name"
-            remarks.add(INITIALIZER_UNUSED, f"initializer {clip(tensor.name)}", why)
+    for name in initializer_names(proto):
+        if not name or name not in used:
+            why = "nothing has it as an input" if name else "it has no name"
+            remarks.add(INITIALIZER_UNUSED, f"initializer {clip(name)}", why)
     made = {name for node in proto.node for name in node.output}
     made.update(i.name for i in proto.input)
-    made.update(t.name for t in proto.initializer)
+    made.update(initializer_names(proto))
     for info in proto.value_info:
         if not info.name or info.name not in made:
             remarks.add(NO_SUCH_VALUE, f"value {clip(info.name)}", "no input, initializer or node has this name")

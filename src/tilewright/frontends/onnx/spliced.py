@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tilewright.frontends.onnx.structure import domain_of
+from tilewright.frontends.onnx.structure import domain_of, initializer_names
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, NodeProto
@@ -33,8 +33,7 @@ def fits(node: NodeProto, branch: GraphProto) -> bool:
 
 def names_defined(branch: GraphProto) -> list[str]:
     """The names that a branch gives values, of constants and of nodes."""
-    constants = [*(t.name for t in branch.initializer), *(s.values.name for s in branch.sparse_initializer)]
-    return [*constants, *(name for node in branch.node for name in node.output if name)]
+    return [*initializer_names(branch), *(name for node in branch.node for name in node.output if name)]
 
 
 def results_of(node: NodeProto, branch: GraphProto) -> list[NodeProto]:

@@ -106,6 +106,11 @@ def tensors(bodies: Iterable[Scope]) -> Iterator[TensorProto]:
                 yield sparse.indices
 
 
+def initializer_names(graph: GraphProto) -> list[str]:
+    """The names of a graph's initializers, dense and sparse."""
+    return [tensor.name for tensor in (*graph.initializer, *(s.values for s in graph.sparse_initializer))]
+
+
 def function_key(function: FunctionProto) -> FunctionKey:
     """What a node says to call this function: domain, name, overload."""
     return domain_of(function.domain), function.name, function.overload
@@ -194,7 +199,7 @@ def _functions(proto: ModelProto, source: str) -> dict[FunctionKey, FunctionProt
 
 
 def _check_names(graph: GraphProto, where: str, remarks: Remarks) -> None:
-    names = [tensor.name for tensor in graph.initializer] + [s.values.name for s in graph.sparse_initializer]
+    names = initializer_names(graph)
     if len(set(names)) == len(names):
         return
     seen: set[str] = set()

@@ -6,6 +6,8 @@ these store to the stack.
       for k: t[i, j] += x[io*R + i*16 .., k] * w[jo, k, j*16 ..]        all in registers
       s[R, V*16] = t                                                    stored by rows
       y[..] = f(s)
+
+Of many terms a block at a time is added, for all tiles of rows: they read a part of a panel from the first cache.
 """
 
 from __future__ import annotations
@@ -13,21 +15,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.gemm.choice import Choice, of_dot
+from tilewright.plan.gemm.choice import Choice, even_terms, of_dot
 from tilewright.plan.gemm.schedule import Contractions, results_apart, tile_loops
 from tilewright.plan.gemm.shape import Product
 from tilewright.plan.price.contraction import Dot, choose_tiles
 from tilewright.plan.template import Candidate
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
-from tilewright.plan.tile.registers import compute_near, hold_sums, lay_out, sums_apart
+from tilewright.plan.tile.registers import Layout, compute_near, hold_sums, lay_out, sums_apart
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
+from tilewright.target.transfer import room_in
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
@@ -47,23 +51,29 @@ class TiledContractions(Contractions):
         known = size.rows and size.summed and not (size.any_rows or size.any_columns)
         if dot is None or not is_product or not known or len(_places(shape.found)) < 2:
             return
-        plain = (replace(c, prefetch=0, prefetch_tiles=None) for c in of_dot(size.taken(dot), target))
-        for choice in dict.fromkeys(plain):
-            ready = size.is_ready(dot) and size.rows % choice.tile.rows == 0
-            if choice.tile.rows * choice.tile.columns * size.sums.bytes <= MOST_BYTES[Scope.REGISTER]:
-                yield replace(choice, dot=dot, pack_broadcast=not ready)
+        taken = size.taken(dot)
+        line = target.caches[0].line // DTYPES[dot.vector].bytes
+        for choice in (replace(c, prefetch=line * (c.prefetch > 0)) for c in of_dot(taken, target)):
+            tile = choice.tile
+            if tile.rows * tile.columns * size.sums.bytes > MOST_BYTES[Scope.REGISTER]:
+                continue
+            whole = size.rows % tile.rows == 0
+            found = replace(choice, dot=dot, pack_broadcast=not (size.is_ready(dot) and whole))
+            yield found
+            step = tile.columns * taken.vector.bytes + tile.rows * taken.element.bytes
+            most = int(room_in(target.caches[0].bytes)) // step
+            if whole and size.columns % tile.columns == 0 and size.vector.constant and 1 < most < taken.terms:
+                yield replace(found, block_terms=even_terms(taken.terms, most), block_panels=None, prefetch=0)
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
         found, block, dot = shape.found, shape.found.block.name, choice.dot
         assert dot is not None
         assert found.rows is not None
+        if choice.block_terms is not None:
+            return _in_blocks(s, found, choice, dot)
         results, sums = results_apart(s, found)
         moved, own = sums_apart(s, block)
-        panel = packing.pack(s, found, found.vector, found.columns, choice.tile.columns, dot)
-        if choice.pack_broadcast:
-            copy = packing.pack(s, found, found.broadcast, found.rows, choice.tile.rows, dot, of_rows=True)
-            s.vectorize(s.get_loops(copy)[-1])
-            s.parallel(s.get_loops(copy)[0])
+        panel = _pack(s, found, choice, dot)
         nest = tile_loops(s, found, choice)
         hold_sums(s, own, [moved], nest.tiles)
         hold_sums(s, sums, results, nest.tiles, "stack")
@@ -78,9 +88,15 @@ class TiledContractions(Contractions):
         if not found.vector.is_constant:
             compute_near(s, panel, nest.panels)
             packing.copy_vectors(s, panel, dot.beside, choice.tile.lanes)
-        _in_whole_tiles(s, found, dot, own, moved, nest.row, nest.together)
+        loops = s.get_loops(block)
+        s.decompose_reduction(block, loops[loops.index(nest.row) - 1])
+        s.split(s.get_loops(moved)[-1], dot.lanes)
+        lay_out(s, own, _by_tiles(found, dot, dot.rows, dot.lanes))
+        _in_whole_tiles(s, found, dot, nest.together, moved, f"{block}.init")
         for name in results:
             s.vectorize(s.split(s.get_loops(name)[-1], choice.tile.lanes, tail="mask")[1])
+        if choice.prefetch:
+            s.prefetch(panel, nest.panels, 1, tiling.inside_of(s, block, nest.tiles)[0], apart=choice.prefetch)
         s.parallel(nest.outer)
         return s
 
@@ -93,31 +109,68 @@ def _places(found: Contraction) -> list[int]:
     return [indices.index(var) for var in wanted if var in indices]
 
 
-def _in_whole_tiles(s: Schedule, found: Contraction, dot: Dot, own: str, moved: str, row: Var, together: Var) -> None:
-    """The sums, `own`, lie tile by tile; the nests that clear them, add to them and store them are instructions."""
-    block, high, wide = found.block.name, dot.rows, dot.lanes
+def _pack(s: Schedule, found: Contraction, choice: Choice, dot: Dot) -> str:
+    """Packs the factor of columns, and that of rows if the choice says so. Returns the block that fills the first."""
+    panel = packing.pack(s, found, found.vector, found.columns, choice.tile.columns, dot)
+    if choice.pack_broadcast and found.rows is not None:
+        copy = packing.pack(s, found, found.broadcast, found.rows, choice.tile.rows, dot, of_rows=True)
+        s.vectorize(s.get_loops(copy)[-1])
+        s.parallel(s.get_loops(copy)[0])
+    return panel
+
+
+def _in_blocks(s: Schedule, found: Contraction, choice: Choice, dot: Dot) -> Schedule:
+    """Sums in blocks of terms, so that what all tiles of rows read of a panel stays in the first cache: tiles of sums
+    lie in memory tile by tile, and are taken up and put down for each block."""
+    block = found.block.name
+    results, sums = results_apart(s, found)
+    _pack(s, found, choice, dot)
+    nest = tile_loops(s, found, choice)
+    assert nest.terms is not None
+    assert nest.together is not None
     loops = s.get_loops(block)
-    s.decompose_reduction(block, loops[loops.index(row) - 1])
-    s.split(s.get_loops(moved)[-1], wide)
-    sizes = dict(zip(_places(found), (high, wide), strict=True))
+    hold_sums(s, sums, results, loops[loops.index(nest.terms) - 1], "")
+    lay_out(s, sums, _by_tiles(found, dot, choice.tile.rows, choice.tile.columns))
+    if tiling.is_bounded(s, block, nest.together):
+        s.pad_sum(block, nest.together)
+    s.decompose_reduction(block, nest.terms)
+    s.stage(sums, nest.tiles, scope="register")
+    _in_whole_tiles(s, found, dot, nest.together)
+    for name in (f"{sums}.load", f"{sums}.store"):
+        *outer, each, _ = s.get_loops(name)
+        s.tensorize(each, INSTRUCTIONS[dot.instruction].moves)
+        for loop in outer[s.get_loops(name).index(nest.tiles) + 1 :]:
+            s.unroll(loop)
+    s.vectorize(s.get_loops(f"{block}.init")[-1])
+    for name in results:
+        s.vectorize(s.split(s.get_loops(name)[-1], choice.tile.lanes, tail="mask")[1])
+    s.parallel(nest.outer)
+    return s
+
+
+def _by_tiles(found: Contraction, dot: Dot, rows: int, columns: int) -> Layout:
+    """Sums in parts of so many rows and columns, each part tile by tile."""
+    sizes = dict(zip(_places(found), ((rows, dot.rows), (columns, dot.lanes)), strict=True))
 
     def layout(d: list[str]) -> list[str]:
         rest = [word for n, word in enumerate(d) if n not in sizes]
-        cut = [(d[n], size) for n, size in sizes.items()]
-        return [*rest, *(f"{word} // {size}" for word, size in cut), *(f"{word} % {size}" for word, size in cut)]
+        parts = [f"{d[n]} // {part}" for n, (part, _) in sizes.items()]
+        tiles = [f"{d[n]} % {part} // {each}" for n, (part, each) in sizes.items() if part > each]
+        return [*rest, *parts, *tiles, *(f"{d[n]} % {each}" for n, (_, each) in sizes.items())]
 
-    lay_out(s, own, layout)
-    terms = s.split(together, dot.beside)
-    row_of = INSTRUCTIONS[dot.instruction]
-    for name, instruction, inner in (
-        (f"{block}.init", row_of.clears, ()),
-        (block, row_of.name, terms),
-        (moved, row_of.moves, ()),
-    ):
-        loops = s.get_loops(name)
-        rows, vectors, lane = loops[len(loops) - len(inner) - 3 : len(loops) - len(inner)]
-        some, each = s.split(rows, high)
-        s.reorder(some, vectors, each, lane, *inner)
-        s.tensorize(each, instruction)
-        s.unroll(some)
-        s.unroll(vectors)
+    return layout
+
+
+def _in_whole_tiles(s: Schedule, found: Contraction, dot: Dot, together: Var, moved: str = "", begun: str = "") -> None:
+    """The nests that add to tiles and, where they are named, store them and clear them are instructions."""
+    terms, row_of = s.split(together, dot.beside), INSTRUCTIONS[dot.instruction]
+    nests = ((begun, row_of.clears, ()), (found.block.name, row_of.name, terms), (moved, row_of.moves, ()))
+    for name, instruction, inner in nests:
+        if name:
+            loops = s.get_loops(name)
+            rows, vectors, lane = loops[len(loops) - len(inner) - 3 : len(loops) - len(inner)]
+            some, each = s.split(rows, dot.rows)
+            s.reorder(some, vectors, each, lane, *inner)
+            s.tensorize(each, instruction)
+            s.unroll(some)
+            s.unroll(vectors)

@@ -19,7 +19,7 @@ from tilewright.frontends.onnx.registry import AnyInt, AnyInts, Floats, handles
 from tilewright.frontends.onnx.tensors import ELEMENTS
 
 if TYPE_CHECKING:
-    from onnx import TensorProto
+    from onnx import SparseTensorProto, TensorProto
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sqrt": "sqrt", "Exp": "exp",
@@ -197,6 +197,7 @@ def constant(
     b: OnnxEmit,
     *,
     value: TensorProto | None = None,
+    sparse_value: SparseTensorProto | None = None,
     value_float: float | None = None,
     value_floats: Floats | None = None,
     value_int: AnyInt | None = None,
@@ -204,6 +205,8 @@ def constant(
 ) -> Tensor:
     if value is not None:
         return b.of_array(b.model.tensor_data(value), "constant")
+    if sparse_value is not None:
+        return b.of_array(b.model.dense_data(sparse_value), "constant")
     numbers = [
         (value_float, np.float32), (value_floats, np.float32), (value_int, np.int64), (value_ints, np.int64),
     ]  # fmt: skip
