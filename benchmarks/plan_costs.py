@@ -29,8 +29,8 @@ from tilewright.compiler.pipeline import lower
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx import read
 from tilewright.loops.nodes import Function
-from tilewright.plan.fusion.explain import KernelRow
 from tilewright.report.progress import progress
+from tilewright.runtime.plan_report import KernelRow
 from tilewright.target import Target, native
 
 SECONDS, LEAST_CALLS = 0.02, 5

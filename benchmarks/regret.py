@@ -30,10 +30,10 @@ from benchmarks.report import Report, show
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import pipeline
 from tilewright.core.passes import run_passes
+from tilewright.core.records import record_of
 from tilewright.frontends.onnx import read
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
-from tilewright.plan.decision import record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Candidate, candidates
 from tilewright.report.errors import UserError

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from benchmarks.report import Report, show
 from benchmarks.search_kernels import search_tasks
 from tilewright.analysis.structure import key_of
-from tilewright.plan.decision import choice_of
+from tilewright.core.records import choice_of
 from tilewright.plan.template import registered
 from tilewright.report.progress import progress
 from tilewright.runtime.machine import measured

@@ -18,8 +18,8 @@ from benchmarks.search_rate import of_one_tile, report
 from benchmarks.search_tables import Table, play
 from benchmarks.tuned_sizes import Sized
 
+from tilewright.core.records import record_of
 from tilewright.loops.nodes import Function
-from tilewright.plan.decision import record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import candidates
 from tilewright.target import Target, native

@@ -18,9 +18,9 @@ from tilewright.artifact.stored import compiler_version
 from tilewright.cli.tune_table import TuneTable
 from tilewright.compiler.pipeline import as_planned, plan_kernels
 from tilewright.loops.nodes import Function
-from tilewright.plan.decision import Choices
 from tilewright.report.errors import UserError
 from tilewright.runtime.machine import measured
+from tilewright.runtime.plan_report import Choices
 from tilewright.store import Store
 from tilewright.target import Target
 from tilewright.tune import measure, search, trial

@@ -17,6 +17,7 @@ from tilewright.compiler import compile_module
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import lower_function, pipeline
 from tilewright.core.passes import run_passes
+from tilewright.core.records import choice_of
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Select, const
 from tilewright.frontends.onnx import read
@@ -31,7 +32,6 @@ from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.lower.graph.shift_signs import shift_signs
 from tilewright.plan.choose import schedule
-from tilewright.plan.decision import choice_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.price.contraction import choose_dot

@@ -31,8 +31,8 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
-from tilewright.plan.decision import Choices
 from tilewright.report.errors import InternalError, RuntimeFault
+from tilewright.runtime.plan_report import Choices
 from tilewright.target import Target, native
 
 TESTS = Path(__file__).parents[1]

@@ -31,8 +31,8 @@ from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph.reduce_precision import reduce_precision
 from tilewright.lower.graph.winograd import winograd
-from tilewright.plan.decision import Choices
 from tilewright.plan.rewrite import precision as precision_choice
+from tilewright.runtime.plan_report import Choices
 from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]

@@ -313,3 +313,22 @@ graph main(x: f32[128, 256]) -> y:
     module = parse_module(text).with_constants({"w": np.ones((256, 512), np.float32)})
     rounded = {target: "bf16" in str(reduce_precision(module, target)) for target in (pairs, tiles)}
     assert rounded == {pairs: False, tiles: True}
+
+
+def test_the_next_panel_of_a_constant_is_prefetched_between_products() -> None:
+    text = """
+graph main(x: f32[128, 256]) -> y:
+  w: f32[256, 512] = constant(name=@w)
+  y: f32[128, 512] = contract(x, w, spec="ik,kj->ij")
+"""
+    random = np.random.default_rng(0)
+    module = parse_module(text).with_constants({"w": random.standard_normal((256, 512)).astype(np.float32)})
+    exe = tw.compile(module, target=SAPPHIRE, precision="bf16")
+    (taken,) = [d.taken for d in exe.decisions.values() if d.template == IN_TILES]
+    assert taken.choice is not None and taken.choice["prefetch"]
+    listing = exe.show(after="assembly")
+    inner = [t for _, t in re.findall(r"^(\.LBB\S+):\n((?:\t.*\n)+?)\tj\w+\s+\1\n", listing, re.MULTILINE)]
+    (loop,) = [t for t in inner if "tdpbf16ps" in t]
+    words = re.findall(r"^\t((?:t|prefetch)\w+)", loop, re.MULTILINE)
+    assert words.count("tdpbf16ps") == words.count("tileloadd") == 4, loop
+    assert 0 < words.count("prefetcht0") <= 32, loop

@@ -8,11 +8,11 @@ import pytest
 from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
+from tilewright.core.records import choice_of, record_of
 from tilewright.loops.nodes import For
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.plan.choose import schedule as default
-from tilewright.plan.decision import choice_of, record_of
 from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
 from tilewright.plan.nests.sums import prepare_sums
 from tilewright.report.errors import UserError

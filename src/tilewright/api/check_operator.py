@@ -34,10 +34,10 @@ from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import check_count, check_result, evaluate
 from tilewright.graph.nodes import Module, Node, Value
 from tilewright.graph.op import REGISTRY, Op
-from tilewright.plan.decision import Choices
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import InternalError, RuntimeFault, TilewrightError, UserError
 from tilewright.report.quantities import counted
+from tilewright.runtime.plan_report import Choices
 from tilewright.target import native
 from tilewright.types.tensor import TensorType
 

@@ -15,11 +15,10 @@ from tilewright.analysis.sizes import Sizes
 from tilewright.artifact.stored import compiler_version
 from tilewright.compiler.pipeline import as_planned, plan_kernels
 from tilewright.expr.nodes import Const
-from tilewright.plan.decision import Choices
-from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.plan_report import Choices, PlanReport
 from tilewright.runtime.profile import bound_seconds
 from tilewright.store import Store
 from tilewright.target import Target

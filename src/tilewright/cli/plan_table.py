@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright.cli.tables import duration, table
-from tilewright.plan.fusion.explain import PartRow, PlanReport
+from tilewright.runtime.plan_report import PartRow, PlanReport
 
 NUMBERS = frozenset({"read", "write", "compute", "predicted", "points", "priced", "selected"})
 MOST_OPERATORS = 6

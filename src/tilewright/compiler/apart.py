@@ -23,11 +23,11 @@ from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
-from tilewright.plan.decision import Choices
 from tilewright.report import settings
 from tilewright.report.logs import debug
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.library.ahead import tell_constants
+from tilewright.runtime.plan_report import Choices
 from tilewright.target import Target
 
 Group = Sequence[Function]

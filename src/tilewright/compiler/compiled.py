@@ -26,14 +26,13 @@ from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Reserve
 from tilewright.loops.text import constants_of
-from tilewright.plan.decision import Choices
-from tilewright.plan.fusion.explain import KernelRow
 from tilewright.report import settings
 from tilewright.report.settings import Show
 from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Origin, Stages, rows_at
 from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.plan_report import Choices, KernelRow
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program, Site
 from tilewright.store import Json

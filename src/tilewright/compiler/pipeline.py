@@ -53,13 +53,13 @@ from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.wrap import wrap
 from tilewright.lower.memory.bufferize import bufferize, lift_temporaries
 from tilewright.plan.choose import schedule
-from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.fusion.explain import PlanReport, report
+from tilewright.plan.decision import Decision
 from tilewright.plan.fusion.planner import Plan, choose, unfused
 from tilewright.report.errors import UserError
 from tilewright.report.logs import debug
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.plan_report import Choices, PlanReport, report
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType

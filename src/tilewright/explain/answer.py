@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.explain.ways import Way
-from tilewright.plan.fusion.explain import PartRow
 from tilewright.plan.price.kernels import KernelCost
+from tilewright.runtime.plan_report import PartRow
 from tilewright.store import Json
 
 

@@ -11,7 +11,7 @@ from tilewright.explain.reasons import why_apart, why_joined
 from tilewright.explain.ways import verdict, ways_of
 from tilewright.graph.nodes import Node, Value
 from tilewright.plan.fusion.dataflow import Reference, is_free
-from tilewright.plan.fusion.explain import PartRow
+from tilewright.runtime.plan_report import PartRow
 
 UNSCHEDULED = "nothing: schedules are switched off"
 

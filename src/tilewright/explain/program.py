@@ -19,15 +19,15 @@ from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Constant
 from tilewright.graph.text import describe
 from tilewright.loops.nodes import Function
-from tilewright.plan.decision import Choices, Decision
+from tilewright.plan.decision import Decision
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.explain import callees_of
 from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.templates import Memo, explore
 from tilewright.plan.price.kernels import CostModel, KernelCost
 from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
+from tilewright.runtime.plan_report import Choices, callees_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

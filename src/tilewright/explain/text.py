@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.explain.answer import Answer, Joined, KernelAnswer, Layout, Neighbour, Reason, printer
 from tilewright.explain.ways import choice_text
-from tilewright.plan.fusion.explain import PartRow
 from tilewright.report.printable import printable
 from tilewright.report.quantities import counted, duration, size
+from tilewright.runtime.plan_report import PartRow
 
 MOST_CALLS = 4
 """The most calls of a kernel that are listed; of more, the number is shown."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.core.forced import Forced
+from tilewright.core.records import choice_of
 from tilewright.loops.nodes import Function
 from tilewright.plan.attention.pieces import Pieces
 from tilewright.plan.attention.schedule import Attentions
-from tilewright.plan.decision import Decision, choice_of
+from tilewright.plan.decision import Decision
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.schedule import Contractions
 from tilewright.plan.gemm.tiles import TiledContractions

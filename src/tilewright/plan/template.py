@@ -23,7 +23,8 @@ from typing import Any, Generic, TypeVar
 
 from tilewright.core import extensions
 from tilewright.core.code import code_of, is_own
-from tilewright.plan.decision import Alternative, Decision, Refusal, record_of
+from tilewright.core.records import record_of
+from tilewright.plan.decision import Alternative, Decision, Refusal
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.nests.passes import schedule_beside
 from tilewright.report.errors import UserError

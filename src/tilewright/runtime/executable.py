@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from tilewright.analysis.arena import ArenaUse
     from tilewright.graph.nodes import Module
     from tilewright.plan.decision import Decision
-    from tilewright.plan.fusion.explain import PlanReport
     from tilewright.runtime.inside import Inside, Origin
+    from tilewright.runtime.plan_report import PlanReport
     from tilewright.runtime.profile import Profile
 
 Array = np.ndarray[Any, Any]

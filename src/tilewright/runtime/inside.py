@@ -19,9 +19,9 @@ from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import rooms_of, statements
 from tilewright.loops.nodes import CallFunction, Function
-from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.fusion.explain import PlanReport
+from tilewright.plan.decision import Decision
 from tilewright.report.errors import UserError
+from tilewright.runtime.plan_report import Choices, PlanReport
 from tilewright.target import Target
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tilewright.plan.decision import record_of
+from tilewright.core.records import record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Candidate, candidates
 from tilewright.report.errors import UserError

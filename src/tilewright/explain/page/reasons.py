@@ -10,8 +10,8 @@ from tilewright.explain.page.bars import bars
 from tilewright.explain.page.drawing import link
 from tilewright.explain.page.markup import Markup, breakable, element
 from tilewright.explain.ways import choice_text
-from tilewright.plan.fusion.explain import PartRow
 from tilewright.report.quantities import counted, duration, size
+from tilewright.runtime.plan_report import PartRow
 
 PLANS = {
     "unfused": "each operator a kernel",

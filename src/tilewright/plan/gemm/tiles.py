@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction
@@ -51,8 +52,8 @@ class TiledContractions(Contractions):
         if dot is None or not is_product or not known or len(_places(shape.found)) < 2:
             return
         taken = size.taken(dot)
-        plain = (replace(c, prefetch=0, prefetch_tiles=None) for c in of_dot(taken, target))
-        for choice in dict.fromkeys(plain):
+        line = target.caches[0].line // DTYPES[dot.vector].bytes
+        for choice in (replace(c, prefetch=line * (c.prefetch > 0)) for c in of_dot(taken, target)):
             tile = choice.tile
             if tile.rows * tile.columns * size.sums.bytes > MOST_BYTES[Scope.REGISTER]:
                 continue
@@ -62,7 +63,7 @@ class TiledContractions(Contractions):
             step = tile.columns * taken.vector.bytes + tile.rows * taken.element.bytes
             most = int(room_in(target.caches[0].bytes)) // step
             if whole and size.columns % tile.columns == 0 and size.vector.constant and 1 < most < taken.terms:
-                yield replace(found, block_terms=even_terms(taken.terms, most), block_panels=None)
+                yield replace(found, block_terms=even_terms(taken.terms, most), block_panels=None, prefetch=0)
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
         found, block, dot = shape.found, shape.found.block.name, choice.dot
@@ -94,6 +95,8 @@ class TiledContractions(Contractions):
         _in_whole_tiles(s, found, dot, nest.together, moved, f"{block}.init")
         for name in results:
             s.vectorize(s.split(s.get_loops(name)[-1], choice.tile.lanes, tail="mask")[1])
+        if choice.prefetch:
+            s.prefetch(panel, nest.panels, 1, tiling.inside_of(s, block, nest.tiles)[0], apart=choice.prefetch)
         s.parallel(nest.outer)
         return s
 

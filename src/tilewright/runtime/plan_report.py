@@ -18,12 +18,22 @@ from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
 from tilewright.loops.nodes import Function
+from tilewright.plan.decision import Decision
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.price.kernels import CostModel
 from tilewright.store import Json
 from tilewright.target import Target
+
+
+@dataclass(slots=True)
+class Choices:
+    """What was chosen while a module was compiled: what shares a kernel, where there was a graph, and how each kernel
+    came to its schedule, by name."""
+
+    plan: PlanReport | None = None
+    decisions: dict[str, Decision] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
