@@ -20,7 +20,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr, Mod, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.symbolic import Size, bodies_of, given_symbols
 
@@ -111,3 +112,9 @@ def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:
                 found[body.name] = Sizes({s: around.value(e) for s, e in given if around.knows(e)}).within(body)
                 waiting.append(body)
     return found
+
+
+def power_of_two_in(extent: Expr) -> int:
+    """The largest power of two up to 64 that divides an extent for certain."""
+    rest = {by: simplify(Mod(extent, const(by))) for by in (64, 32, 16, 8, 4, 2)}
+    return next((by for by, e in rest.items() if isinstance(e, Const) and e.value == 0), 1)

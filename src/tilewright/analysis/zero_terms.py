@@ -8,12 +8,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from tilewright.analysis.fillings import is_finite, zeros_of
 from tilewright.analysis.known import bound
 from tilewright.expr.linear import Polynomial
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.nodes import Function
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The terms of a reduce axis, `axis` of the block's, that may be other than zero: a set of them, as bits, for each
+    place along another axis, which are the rows of tiles (`of_rows`) or outside of tiles."""
+
+    axis: int
+    terms: int
+    live: tuple[int, ...]
+    of_rows: bool
+
+    def share(self, rows: int) -> float:
+        """The share of terms that tiles of so many rows have to compute."""
+        each = rows if self.of_rows else 1
+        tiles = [self.live[n : n + each] for n in range(0, len(self.live), each)]
+        return sum(reduce(or_, tile).bit_count() for tile in tiles) / (len(tiles) * self.terms)
+
+
+def left_out(edges: Sequence[Edges], rows: int) -> float:
+    """The share of terms that tiles of so many rows compute, where none is that is zero along these axes."""
+    return math.prod(e.share(rows) for e in edges)
 
 
 def conditions_of_terms(function: Function, a: Expr, b: Expr) -> list[Expr]:

@@ -8,40 +8,14 @@ of which a tile has several, they are what any of these reads.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from operator import or_
+from dataclasses import replace
 
-from tilewright.analysis.zero_terms import conditions_of_terms, live_terms
+from tilewright.analysis.zero_terms import Edges, conditions_of_terms, live_terms
 from tilewright.expr.nodes import Const, Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import pays
-
-
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """The terms of a reduce axis, `axis` of the block's, that may be other than zero: a set of them, as bits, for each
-    place along another axis, which are the rows of tiles (`of_rows`) or outside of tiles."""
-
-    axis: int
-    terms: int
-    live: tuple[int, ...]
-    of_rows: bool
-
-    def share(self, rows: int) -> float:
-        """The share of terms that tiles of so many rows have to compute."""
-        each = rows if self.of_rows else 1
-        tiles = [self.live[n : n + each] for n in range(0, len(self.live), each)]
-        return sum(reduce(or_, tile).bit_count() for tile in tiles) / (len(tiles) * self.terms)
-
-
-def left_out(edges: Sequence[Edges], rows: int) -> float:
-    """The share of terms that tiles of so many rows compute, where none is that is zero along these axes."""
-    return math.prod(e.share(rows) for e in edges)
 
 
 def edges_first(function: Function, found: Contraction) -> tuple[Contraction, tuple[Edges, ...]]:

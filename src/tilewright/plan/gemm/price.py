@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from tilewright.plan.facts.zeros import left_out
+from tilewright.analysis.zero_terms import left_out
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.analysis.products import Operand, maps_points
-from tilewright.analysis.sizes import USUAL, Sizes, known
+from tilewright.analysis.sizes import USUAL, Sizes, known, power_of_two_in
+from tilewright.analysis.zero_terms import Edges
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr, Mod, const
-from tilewright.expr.simplify import simplify
+from tilewright.expr.nodes import Const, const
 from tilewright.loops.edit import blocks
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.facts.zeros import Edges, edges_first
+from tilewright.plan.facts.zeros import edges_first
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums
 from tilewright.target import Target
 
@@ -206,7 +206,7 @@ def measure(found: Contraction) -> Size:
         batched_elements=bool(moving),
         sums=found.out.dtype,
         summed=0 if found.summed is None else extents[found.summed],
-        even=1 if found.summed is None else _even(found.extents[found.summed]),
+        even=1 if found.summed is None else power_of_two_in(found.extents[found.summed]),
         usual=(_usual(found, found.rows), _usual(found, found.columns)),
     )
 
@@ -215,12 +215,6 @@ def _usual(found: Contraction, axis: int | None) -> int:
     """The extent of an axis, as it usually is where it is dynamic; 0 where there is no such axis."""
     extent = const(0) if axis is None else found.extents[axis]
     return known(extent) if isinstance(extent, Const) else min(Sizes().extent(extent), USUAL)
-
-
-def _even(extent: Expr) -> int:
-    """The largest power of two up to 64 that divides an extent for certain."""
-    rest = {by: simplify(Mod(extent, const(by))) for by in (64, 32, 16, 8, 4, 2)}
-    return next((by for by, e in rest.items() if isinstance(e, Const) and e.value == 0), 1)
 
 
 def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[int]) -> Lies:

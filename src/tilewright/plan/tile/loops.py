@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.analysis.known import resolved
 from tilewright.analysis.sizes import known
+from tilewright.analysis.zero_terms import Edges
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.nodes import Const, Expr, Var, const
@@ -17,7 +18,6 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import LoopKind
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.facts.zeros import Edges
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
