@@ -16,10 +16,11 @@ from tilewright.analysis.known import Known, bound, exchanged, resolved
 from tilewright.analysis.memory import Memory, allocation_of
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
+from tilewright.core.walk import preorder
 from tilewright.expr.build import minimum
 from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
 from tilewright.expr.linear import substitute as substituted
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around
@@ -125,3 +126,8 @@ def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
     if block.where is not None and reads(block.where):
         return False
     return all(isinstance(s, Store) and not reads(s, Load(s.buffer, s.indices)) for s in block.inside())
+
+
+def divides_by_size(index: Expr) -> bool:
+    """Whether a part of an index is divided by a dynamic size."""
+    return any(isinstance(part, FloorDiv | Mod) and not isinstance(part.b, Const) for part in preorder(index))

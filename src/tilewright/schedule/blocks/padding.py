@@ -15,15 +15,15 @@ from __future__ import annotations
 import math
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.beyond import PlaceBeyond
+from tilewright.analysis.beyond import PlaceBeyond, divides_by_size
 from tilewright.analysis.fillings import is_finite, nonzero_at, zeros_of
 from tilewright.analysis.iterations import product_in
 from tilewright.analysis.known import Known, bound, resolved
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder, substitute
+from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.linear import expression, joined, polynomial
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Mul, Var, const
+from tilewright.expr.nodes import Const, Expr, Max, Min, Mul, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops
 from tilewright.loops.edit import (
@@ -224,17 +224,12 @@ def _inside(place: PlaceBeyond, load: Load, beyond: set[Var], ends: dict[Expr, N
         moving = [a.var for a in place.block.axes if a.var in index.variables and mentions(a.binding, beyond)]
         if moves and not place.is_inside(over_loops, extent):
             last = minimum(index, simplify(extent - 1))
-            if _divides(index) and len(moving) == 1 and moving[0] in ends:
+            if divides_by_size(index) and len(moving) == 1 and moving[0] in ends:
                 index = substitute(index, ends)
             else:
                 index = last if place.is_positive(over_loops) else maximum(last, 0)
         indices.append(index)
     return Load(load.buffer, tuple(indices))
-
-
-def _divides(index: Expr) -> bool:
-    """Whether a part of an index is divided by a dynamic size."""
-    return any(isinstance(part, FloorDiv | Mod) and not isinstance(part.b, Const) for part in preorder(index))
 
 
 def _stores(place: PlaceBeyond) -> list[Access]:
