@@ -147,6 +147,14 @@ def test_boxes_and_scores_have_the_same_batches() -> None:
                 run()
 
 
+@pytest.mark.parametrize("dynamic", ["boxes", "scores"])
+def test_sizes_of_boxes_alone_may_have_names(dynamic: str) -> None:
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "m", "o"], ["y"])
+    limits = {"m": np.array([2]), "o": np.array([0.2], np.float32)}
+    feeds = random_boxes(2, 2, 7, 1)
+    check(model(node, feeds, (dynamic,), **limits), feeds, [suppressed(*feeds.values(), 2, 0.2, None)])
+
+
 def test_boxes_without_a_limit_are_none() -> None:
     feeds = random_boxes(1, 1, 5, 0)
     check(

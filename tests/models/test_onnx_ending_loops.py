@@ -116,6 +116,16 @@ def test_a_loop_ends_by_its_condition_or_its_trips(trips: str) -> None:
     assert loops(agree(model, *feeds, reference=trips != "t")) == 1
 
 
+def test_a_body_says_by_a_bool_whether_to_go_on() -> None:
+    """A trip count from data, so that the loop is not unrolled."""
+    counting = step_of([node("Add", "h h", "next"), node("Cast", "i", "more", to=FLOAT)], {"h": (FLOAT, [3])},
+                       {"more": (FLOAT, []), "next": (FLOAT, [3])})  # fmt: skip
+    inputs = {"x": (FLOAT, [3]), "t": (INT, [])}
+    model = model_of([node("Loop", "t yes x", "y", body=counting)], inputs, {"y": (FLOAT, [3])})
+    with pytest.raises(tw.UserError, match="by a number of type f32 whether to go on"):
+        tw.compile(model)
+
+
 def test_a_loop_may_not_begin() -> None:
     """The condition at first comes from data; the outputs are empty then."""
     inputs = {**DOUBLED, "c": (BOOL, [])}

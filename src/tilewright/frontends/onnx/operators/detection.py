@@ -39,6 +39,9 @@ def non_max_suppression(
         raise b.error("NonMaxSuppression takes boxes [batch, box, 4] and scores [batch, class, box]")
     b.require_equal(boxes.shape[0], scores.shape[0], "there are {0} batches of boxes and {1} of scores")
     b.require_equal(boxes.shape[1], scores.shape[2], "there are {0} boxes and scores of {1}")
+    # Sizes that have to be equal may have names of their own: from here on they have those of the scores.
+    alike = (scores.shape[0], scores.shape[2], boxes.shape[2])
+    boxes = b.slice(boxes, [0, 0, 0], alike, clamped=True)
     if most is None:
         return b.full((0, 3), 0, dtypes.i64)
     asked = b.map("min", b.map("max", b.cast(b.reshape(most, ()), dtypes.i64), 0), LARGEST)

@@ -117,6 +117,10 @@ class Ending:
             self._failed = results
             return None
         proceed = results.pop(0) if self._conditional else loop.b.scalar(True, dtypes.bool_)
+        if proceed.dtype is not dtypes.bool_:
+            raise self.outside.error(
+                f"its body says by a number of type {proceed.dtype} whether to go on, not by a bool"
+            )
         count = len(self.initial)
         states = [self._alike(loop.b, x, s) for x, s in zip(results, loop.states, strict=False)]
         return Turn(loop, proceed, states, results[count:])
