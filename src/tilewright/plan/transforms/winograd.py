@@ -41,7 +41,7 @@ from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import fits, kept, reread_seconds, rewrite_seconds, wait_cycles
+from tilewright.target.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
@@ -153,7 +153,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
         channels = t.images * t.channels
         cycles = channels * -(-t.rows * t.columns // choice.lanes) * (padding + rows + columns)
         stages = 3 * channels * (1 if together else t.rows)  # each begins and ends with loads and sums in sequence
-        cycles += stages * 2 * core.fma_latency + _waiting_cycles(t, together, target)
+        cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
         staged = [(t.half, together * t.half), (t.padded, t.padded if choice.padded_once else 0)]
         between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
         return core.kernel_seconds + max(cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target))
@@ -266,11 +266,15 @@ def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
     return read + WinogradOutput().price(LanesChoice(target.lanes(f32)), behind, target)
 
 
-def _waiting_cycles(t: Tiling, together: int, target: Target) -> float:
-    """Cycles in which planes are waited for: the products of `together` channels, or (0) of a row of tiles, are a piece
-    of each plane, whose first line nothing fetched before, or which lost it again to others in its set of the cache."""
+def _left_cycles(t: Tiling, together: int, target: Target) -> float:
+    """Cycles in which lines come again that were left before they were full: those in which the products of `together`
+    channels, or (0) of a row of tiles, end. Of one of each plane the first cache keeps as many as there is room for in
+    its sets."""
+    planes = t.edge**2
+    left = max(planes - target.caches[0].room(t.plane), 0)
     pieces = -(-t.channels // together) if together else t.channels * t.rows
-    return t.images * pieces * t.edge**2 * wait_cycles(max(fits(t.between, target, own=False), 2), target)
+    level = max(fits(t.between, target, own=False), 2)
+    return t.images * left * pieces * apart_cycles(level, target)
 
 
 def _there_and_back(size: int, held: int, target: Target) -> float:
