@@ -46,9 +46,8 @@ def _seconds(choice: Choice, size: Size, target: Target) -> float:
         most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
         each *= 1 + (MARGIN - 1) * single / most
-    return (
-        size.batch * each * (left_out(size.edges, choice.tile.rows) if choice.leaves_out else 1.0) / target.core.hertz
-    )
+    share = left_out(size.edges, choice.tile.rows) if choice.leaves_out else 1.0
+    return size.batch * each * share / target.core.hertz
 
 
 def of_sizes(price: Callable[[Size], float], size: Size) -> float:

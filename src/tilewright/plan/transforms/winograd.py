@@ -270,11 +270,9 @@ def _left_cycles(t: Tiling, together: int, target: Target) -> float:
     """Cycles in which lines come again that were left before they were full: those in which the products of `together`
     channels, or (0) of a row of tiles, end. Of one of each plane the first cache keeps as many as there is room for in
     its sets."""
-    planes = t.edge**2
-    left = max(planes - target.caches[0].room(t.plane), 0)
+    left = max(t.edge**2 - target.caches[0].room(t.plane), 0)
     pieces = -(-t.channels // together) if together else t.channels * t.rows
-    level = max(fits(t.between, target, own=False), 2)
-    return t.images * left * pieces * apart_cycles(level, target)
+    return t.images * left * pieces * apart_cycles(max(fits(t.between, target, own=False), 2), target)
 
 
 def _there_and_back(size: int, held: int, target: Target) -> float:
