@@ -211,11 +211,8 @@ def boundary(loop: For, known: Known, dead: bool = False) -> Expr | None:
     for limit in limits:
         for cond in conds:
             place = limit(cond)
-            if (
-                place is None
-                or loop.begin is place
-                or known.simplified(minimum(place, loop.end)) in (loop.begin, loop.end)
-            ):
+            end = None if place is None else known.simplified(minimum(place, loop.end))
+            if place is None or loop.begin in (place, end) or (dead and end is loop.end):
                 continue
             if limit is limits[-1] and known.simplified(maximum(place, loop.begin)) is loop.begin:
                 continue
