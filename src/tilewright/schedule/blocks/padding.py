@@ -77,8 +77,7 @@ def pad_sum(function: Function, block: Block, loop: For) -> Step:
     place = PlaceBeyond(function, block)
     dropped = _conditions(place, loop)
     product = _product(place)
-    names = [_zero_where(place, product, c) for c in dropped]
-    evidence = [f"where {c} does not hold, {n} is zero" for c, n in zip(dropped, names, strict=True)]
+    evidence = [f"where {c} does not hold, {_zero_where(place, product, c)}" for c in dropped]
     return _run_beyond(place, dropped, evidence)
 
 
@@ -179,7 +178,7 @@ def _run_beyond(place: PlaceBeyond, dropped: list[Expr], evidence: list[str]) ->
     block = place.block.replace(where=conjunction(kept))
     indices = [(resolved(block, i), e) for ld in loads(block) for i, e in zip(ld.indices, ld.buffer.shape, strict=True)]
     if all(place.is_inside(index, extent) for index, extent in indices):
-        return rewritten(place.function, place.block, block, None, *evidence, "all it loads is there everywhere")
+        return rewritten(place.function, place.block, block, None, *evidence)
     beyond = _beyond_at_once(place, dropped, kept)
     ends = place.ends(dropped)
     inside = {load: _inside(place, load, beyond, ends) for load in loads(block)}
@@ -262,7 +261,7 @@ def _product(place: PlaceBeyond) -> Mul:
 
 
 def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
-    """The names of the factors that are zero wherever the condition does not hold."""
+    """Why the terms are zero where the condition does not hold: both factors are, or one, and the other finite."""
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
     need = bound(over_loops)
@@ -275,11 +274,11 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
         facts = [joined(polynomial(place.known.simplified(expression(b)))) for b in inside]
         if buffer is not None and buffer not in function.params and place.known.follows(joined(need), facts):
-            zero.append(buffer.name)
-            if is_finite(function, other):
-                return f"{buffer.name}, and {other} finite"
-    if len(zero) == 2:
-        return " and ".join(zero)
+            zero.append((buffer.name, other))
+    if len(zero) == 2 or (zero and not is_float):
+        return f"{' and '.join(name for name, _ in zero)} is zero"
+    if zero and is_finite(function, zero[0][1]):
+        return "{} is zero and {} finite".format(*zero[0])
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
     raise Obstacle(place.block, f"what it adds where {cond} does not hold is not known to be zero", fix, part=cond)
