@@ -86,3 +86,36 @@ def test_of_large_images_nothing_is_left_out() -> None:
     product = recognise(Facts(convolution(1, 80, 4, 16, 1)))
     assert product is not None
     assert product.size.edges == ()
+
+
+OTHERS = {
+    "a store of no block": "  p[2] = x[0]\n",
+    "a call": "  call other(p)\n",
+    "a view": "  view q: f32[10] = p\n  for i in 0..8:\n    block more(vi = i):\n      q[vi + 2] = x[vi]\n",
+    "a second copy": "  for i in 0..8:\n    block more(vi = i):\n      p[vi + 2] = x[vi]\n",
+}
+
+
+@pytest.mark.parametrize("other", ["", *OTHERS])
+def test_zeros_are_known_where_nothing_else_is_stored(other: str) -> None:
+    program = tw.parse(f"""
+func f(x: f32[8], w: f32[3] in constant finite, y: f32[8]):
+  alloc p: f32[10] in arena
+  for i in 0..10:
+    block zero(vi = i):
+      p[vi] = 0.0
+  for i in 0..8:
+    block copy(vi = i):
+      p[vi + 1] = x[vi]
+{OTHERS.get(other, "")}  for i in 0..8, a in 0..3:
+    block sum(vi = i, reduce va = a):
+      init: y[vi] = 0.0
+      y[vi] += p[vi + va]*w[va]
+""")
+    s = tw.Schedule(program)
+    _, a = s.get_loops("sum")
+    if other:
+        with pytest.raises(tw.UserError, match="cannot leave out terms"):
+            s.trim_sum("sum", a)
+    else:
+        s.trim_sum("sum", a)

@@ -14,6 +14,7 @@ import math
 
 from tilewright.analysis.domains import Domain, domain_of
 from tilewright.analysis.known import Known
+from tilewright.analysis.memory import Memory
 from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
@@ -96,16 +97,18 @@ def _stored_inside(function: Function, load: Load) -> tuple[Buffer, list[Expr]] 
 
 
 def _writers(function: Function, buffer: Buffer) -> list[Domain] | None:
-    """The points at which each block stores to a local buffer that stores of blocks alone fill, in order; None where
-    one is not known, or a sum."""
+    """The points at which each block stores to a local buffer that blocks of one store each alone write, in order; None
+    where something else may, or where a block's points are not known."""
     found: list[Domain] = []
+    stores = {s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer}
     for block in blocks(function.body):
-        if buffer in stored_buffers(block):
+        if block.body in stores:
             domain = domain_of(block, loops_around(function.body, block))
-            if isinstance(domain, str) or block.reduce or not isinstance(block.body, Store):
+            if isinstance(domain, str) or block.reduce:
                 return None
             found.append(domain)
-    return found if buffer in allocations(function.body) else None
+    alone = buffer in allocations(function.body) and Memory(function.body).is_plain(buffer)
+    return found if alone and len(found) == len(stores) else None
 
 
 def _stores_zeros(domain: Domain) -> bool:

@@ -131,7 +131,7 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class KernelAnswer:
     """A kernel where the program calls it. `calls` are the calls of the same function, by the front end's operators of
-    each; `assumed` are dynamic sizes with what its price takes them to be (plan/price/sizes.py);
+    each; `assumed` are dynamic sizes with what its price takes them to be (analysis/sizes.py);
     `ways` are the cheapest ways to run it that were priced, and `chosen` says in words which it got;
     `schedule` is Python that makes the scheduled kernel of the one that `tilewright show --after own-states` prints."""
 

@@ -1,6 +1,6 @@
 """A plan as a report: the operators of each kernel, its predicted time, its flops and bytes, and what else was priced.
 
-Times are predicted seconds of one core, for the sizes that `plan/price/sizes.py` assumes. `PlanReport.predict` gives
+Times are predicted seconds of one core, for the sizes that `analysis/sizes.py` assumes. `PlanReport.predict` gives
 those for the sizes of a call. Flops and bytes are expressions over the sizes of the graph, with which reports compare
 measured times. Each operator counts once at the points of its own results, however often a kernel recomputes it. Bytes
 are those of all values that the kernel reads or writes, each once.

@@ -10,7 +10,7 @@ A loop of few iterations, or of nobody knows how many, leaves it to the loop ins
 it is large, and fused with the outer one otherwise. The outermost loop of a nest whose iterations are independent
 becomes parallel where no schedule said so; a loop that has a grain stays as it is. A share is the number of iterations
 that take as long as a fork and a join, by the price of the nest (`plan/price/points.py`): two threads gain by a loop of
-more than two shares. Sizes that are not known are what `plan/price/sizes.py` assumes, FEW among them: so many shares
+more than two shares. Sizes that are not known are what `analysis/sizes.py` assumes, FEW among them: so many shares
 leave few threads without work.
 
 A function that is built by itself goes through no pass: `share_loops` takes the steps of a schedule that say so of its

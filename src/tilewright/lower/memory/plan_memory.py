@@ -158,5 +158,5 @@ def _stage(buffer: Buffer, bound_at: Mapping[Var, int]) -> int:
 
 
 def _usual(size: Expr) -> int:
-    """A size in bytes, dynamic ones as `plan/price/sizes.py` assumes them."""
+    """A size in bytes, dynamic ones as `analysis/sizes.py` assumes them."""
     return int(size.value) if isinstance(size, Const) else max(Sizes().value(size), ALIGNMENT)
