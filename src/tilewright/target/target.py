@@ -27,7 +27,6 @@ from ..report.errors import UserError
 from .core import Core, flatten
 from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
 from .features import ARCHITECTURES, BASE, LENGTHS, LEVELS, choose_cpu, choose_vectors, fuses
-)
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
 from .instructions import INSTRUCTIONS
 from .machine import create_machine, find_data_layout, find_tune
