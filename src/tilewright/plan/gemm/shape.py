@@ -164,7 +164,14 @@ class Product:
 
 def recognise(facts: Facts) -> Product | None:
     """The contraction of a kernel, where all other blocks read its result at their own points, if at all. Windows of
-    each channel, of known sizes, are none: no factor of theirs serves two sums."""
+    each channel, of known sizes, are none: no factor of theirs serves two sums. Found once for all templates."""
+    if recognise not in facts.shapes:
+        facts.shapes[recognise] = _recognise(facts)
+    found: Product | None = facts.shapes[recognise]
+    return found
+
+
+def _recognise(facts: Facts) -> Product | None:
     found, windows = facts.contraction, facts.windows
     if found is None:
         return None

@@ -19,12 +19,10 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, even_terms, of_dot
 from tilewright.plan.gemm.schedule import Contractions, results_apart, tile_loops
 from tilewright.plan.gemm.shape import Product
 from tilewright.plan.price.contraction import Dot, choose_tiles
-from tilewright.plan.template import Candidate
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
 from tilewright.plan.tile.registers import Layout, compute_near, hold_sums, lay_out, sums_apart
@@ -39,10 +37,6 @@ class TiledContractions(Contractions):
     """A kernel whose work is one product of matrices, its sums in tiles of the machine."""
 
     name = "contraction-in-tiles"
-
-    def candidates(self, facts: Facts, target: Target) -> Iterator[Candidate]:
-        has_tiles = any(row.has_tiles and row.runs_on(target) for row in INSTRUCTIONS.values())
-        return super().candidates(facts, target) if has_tiles else iter(())
 
     def choices(self, shape: Product, target: Target) -> Iterator[Choice]:
         size = shape.size
