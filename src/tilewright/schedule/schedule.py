@@ -90,8 +90,8 @@ def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces:
 
 
 class Schedule:
-    """A program under schedule: `func` is the program as it stands, `trace` the steps that led to it, `refused` the errors
-    of steps that `attempt` could not take, `copies` the block that each copy in a loop behind a cut was made of."""
+    """A program under schedule: `func` is the program as it stands, `trace` the steps that led to it, `refused` the
+    errors of steps that `attempt` could not take, `copies` the block that each copy behind a cut was made of."""
 
     def __init__(self, function: Function) -> None:
         if not isinstance(function, Function):

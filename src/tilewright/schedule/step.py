@@ -28,8 +28,8 @@ Copies = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The program after a primitive, the loops, blocks or buffers that it made, the evidence that it was legal, which is
-    a sentence for each fact that was needed and proved, and the `copies` of blocks that it made."""
+    """The program after a primitive, the loops, blocks or buffers that it made, the evidence that it was legal: a
+    sentence for each fact that was needed and proved; and the blocks that are copies."""
 
     function: Function
     made: Made = None

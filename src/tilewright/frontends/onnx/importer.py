@@ -25,20 +25,20 @@ from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx import functions
 from tilewright.frontends.onnx.added import how_to_register
-from tilewright.frontends.onnx.declared import Inputs, check_declared
 from tilewright.frontends.onnx.branches.differing import Choices, Differing, Following
+from tilewright.frontends.onnx.branches.spliced import branches_of, fits
+from tilewright.frontends.onnx.declared import Inputs, check_declared
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
-from tilewright.frontends.onnx.names import source_of
 from tilewright.frontends.onnx.kinds import OPSET_MISSING, OUTPUT_TWICE
+from tilewright.frontends.onnx.names import source_of
 from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.operators.repeat import truth
 from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
 from tilewright.frontends.onnx.registry import attribute_values, check_call, without_hints
 from tilewright.frontends.onnx.sloppy import check_attributes, check_default, check_names, check_values, newest_version
-from tilewright.frontends.onnx.branches.spliced import branches_of, fits
 from tilewright.frontends.onnx.structure import FunctionKey, domain_of, initializer_names
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
