@@ -208,7 +208,7 @@ class Turn(Enum):
 
 
 def boundary(loop: For, known: Known, dead: bool = False) -> Expr | None:
-    """The first iteration behind a turn of a condition inside a loop (a `where`, that of an `if` or a `select`), which is
+    """The first iteration behind a turn of a condition inside a loop (a `where`, that of an `if` or a `select`), and
     not the loop's first: where one no longer holds for all; else, where one no longer holds for any; else, where one
     comes to hold for all. With `dead`, where one no longer holds for any; else, where one comes to hold for some.
     `known` is what the loops around say. None where there is no such place."""
