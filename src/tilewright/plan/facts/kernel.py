@@ -26,7 +26,7 @@ class Facts:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.shapes: dict[object, Any] = {}
-        """What the kernel is to each template that was asked, or to several."""
+        """What the kernel is to each template that was asked."""
 
     @cached_property
     def begun(self) -> Schedule:

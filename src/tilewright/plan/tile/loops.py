@@ -161,8 +161,7 @@ def edges_alone(s: Schedule, loop: Var) -> None:
 
 def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
     """Terms of a sum, and of its copies in loops behind a cut, that are zero for all of a tile are not computed."""
-    mine = with_copies(s, dot) if edges else ()
-    for block in [b for b in blocks(s.func.body) if b.init is not None and b.name in mine]:
+    for block in [b for b in blocks(s.func.body) if edges and b.init is not None and b.name in with_copies(s, dot)]:
         bound = [v for e in edges if isinstance(v := block.axes[e.axis].binding, Var)]
         loops = [v for v in bound if find_loop(s.func, v).kind is LoopKind.SERIAL]
         for loop in loops:

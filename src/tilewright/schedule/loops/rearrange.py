@@ -79,8 +79,7 @@ def split(function: Function, loop: For, factor: int, *, tail: str = "exact") ->
     kind = LoopKind.SERIAL if loop.kind is LoopKind.UNROLL else loop.kind
     made = loop.replace(var=outer, begin=const(0), end=count, body=body, kind=kind)
     if rest is not None:
-        variables = (outer, inner, rest.var)
-        return rewritten(function, loop, seq(made, rest), variables, proof, copies=_copies(loop, rest))
+        return rewritten(function, loop, seq(made, rest), (outer, inner, rest.var), proof, copies=_copies(loop, rest))
     return rewritten(function, loop, made, (outer, inner, None) if tail == "peel" else (outer, inner), proof)
 
 
