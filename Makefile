@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables train-model bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -142,6 +142,11 @@ bench-search-rate: $(PEER)
 # make bench-search-tables ARGS='--measure --only product'
 bench-search-tables: $(PEER)
 	$(BIN)/python -m benchmarks.search_tables $(ARGS)
+
+# A minute: the cost model that the package ships, learned again from its rows, and how it ranks kernels it has not seen.
+# More rows: make train-model ARGS='--measure --seconds 600'
+train-model: $(PEER)
+	$(BIN)/python -m benchmarks.train_model $(ARGS)
 
 # Minutes. Networks tuned for a while against themselves: make bench-tuned ARGS='--only MLP --budget 2m --models build/networks'
 bench-tuned: $(PEER)
