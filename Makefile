@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables train-model bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -24,10 +24,12 @@ test: lint
 	$(BIN)/python -m compileall -q src tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# The differential tests with many more random programs: minutes instead of seconds.
+# The differential tests with many more random programs, and with all cases where `make test` takes some (tests/drawn.py):
+# minutes instead of seconds.
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
-		compiled_ops.py kernels.py traces.py reduced_precision.py) tests/models/test_onnx_backend.py
+		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py) \
+		$(addprefix tests/models/test_onnx_,backend.py composed.py)
 
 # Minutes. Small models with extreme integers, in processes of their own: make fuzz-attributes ARGS='--count 500 --first 3000'
 fuzz-attributes: $(TEST)
@@ -142,6 +144,11 @@ bench-search-rate: $(PEER)
 # make bench-search-tables ARGS='--measure --only product'
 bench-search-tables: $(PEER)
 	$(BIN)/python -m benchmarks.search_tables $(ARGS)
+
+# A minute: the cost model that the package ships, learned again from its rows, and how it ranks kernels it has not seen.
+# More rows: make train-model ARGS='--measure --seconds 600'
+train-model: $(PEER)
+	$(BIN)/python -m benchmarks.train_model $(ARGS)
 
 # Minutes. Networks tuned for a while against themselves: make bench-tuned ARGS='--only MLP --budget 2m --models build/networks'
 bench-tuned: $(PEER)

@@ -35,7 +35,7 @@ def _matmul(m: int, n: int, k: int, constant: bool = True) -> bytes:
     return matmul("product", m, n, k, constant=constant).model
 
 
-def _attention(heads: int, rows: int, width: int) -> bytes:
+def attention(heads: int, rows: int, width: int) -> bytes:
     """softmax(Q·Kᵀ)·V, each head by itself."""
     shape = [1, heads, rows, width]
     given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("q", "k", "v")]
@@ -66,7 +66,7 @@ KERNELS: Mapping[str, Callable[[], bytes]] = {
     "conv7x7/2 3-64 @224": partial(_layer, "conv7x7/2 3-64 @224"),
     "dw3x3 16 @112": partial(_layer, "dw3x3 16 @112"),
     "dw5x5/2 72 @56": partial(_layer, "dw5x5/2 72 @56"),
-    "attention 12x128x64": partial(_attention, 12, 128, 64),
+    "attention 12x128x64": partial(attention, 12, 128, 64),
 }
 """Models by the names of their layers."""
 

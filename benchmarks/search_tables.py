@@ -5,7 +5,9 @@
 
 Without `--measure` nothing runs: for each table in `benchmarks/search_tables/` the search's own code draws batches, and
 gets their times from the table. A kernel's quality is the time of its best choice over that of the best one that was
-found, the median over seeds. Tables marked as held out were not looked at while the search was written.
+found, the median over seeds. Tables marked as held out were not looked at while the search was written. Where
+LightGBM is installed, searches are played with the shipped cost model, too, which has seen none of these kernels, and
+its ranking of all choices is told.
 
 With `--measure` tables are written. All choices of a kernel are made and timed, a few at a time in turns with the
 default, the least of their turns by the default's; the best again, in longer turns.
@@ -14,27 +16,23 @@ default, the least of their turns by the default's; the best again, in longer tu
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from benchmarks.choice_tables import FOLDER, Table, file_of, tables
+from benchmarks.ranking import by_model, group_of, known_tables, ranking
 from benchmarks.report import Report, show
 from benchmarks.search_kernels import search_tasks
 from tilewright.runtime.machine import measured
 from tilewright.target import Target, native
 from tilewright.tune.measure import Failed, Makers, Trials
-from tilewright.tune.records import name_of
-from tilewright.tune.space import Choice, space_of
+from tilewright.tune.model import Model, shipped
+from tilewright.tune.space import space_of
 from tilewright.tune.strategy import Strategy
 from tilewright.tune.task import Task
-
-FOLDER = Path(__file__).parent / "search_tables"
 
 MEASUREMENTS, SEEDS, BAR = 64, 9, 0.97
 """Choices that a search measures, seeds that it is played with, and what share of the best speed it has to find."""
@@ -56,74 +54,9 @@ HELD_OUT = re.compile(r"product 128x768x768: contract_slice_2|conv1x1 256|dw5x5|
 """Tables that the search was not written with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A kernel, its choices, and their times over the default's, by their names."""
-
-    kernel: str
-    machine: str
-    choices: tuple[Choice, ...]
-    ratios: Mapping[str, float]
-
-    @property
-    def best(self) -> float:
-        """The least of the times: of all choices and the default."""
-        return min(1.0, *self.ratios.values())
-
-    def dump(self) -> str:
-        """The table as JSON: for each template the values of each field, and a row of their numbers, with the price in
-        ns and the time in thousandths of the default's, for each choice."""
-        templates: dict[str, Any] = {}
-        for choice in self.choices:
-            made = templates.setdefault(choice.template, {"fields": {}, "rows": []})
-            row = []
-            for name, value in _flat(choice.record):
-                values = made["fields"].setdefault(name, [])
-                if json.dumps(value) not in map(json.dumps, values):
-                    values.append(value)
-                row.append([*map(json.dumps, values)].index(json.dumps(value)))
-            row += [round(1e9 * choice.price), round(1000 * self.ratios[choice.name])]
-            made["rows"].append(" ".join(map(str, row)))
-        return json.dumps({"kernel": self.kernel, "machine": self.machine, "templates": templates}, indent=0) + "\n"
-
-    @staticmethod
-    def load(text: str) -> Table:
-        """The table of a text."""
-        read, choices, ratios = json.loads(text), [], {}
-        for template, made in read["templates"].items():
-            for line in made["rows"]:
-                *numbers, price, time = map(int, line.split())
-                flat = {n: v[at] for (n, v), at in zip(made["fields"].items(), numbers, strict=True)}
-                record = _nested(flat)
-                choice = Choice(name_of(template, record), template, record, price / 1e9)
-                choices.append(choice)
-                ratios[choice.name] = time / 1000
-        choices.sort(key=lambda c: c.price)
-        return Table(read["kernel"], read["machine"], tuple(choices), ratios)
-
-
-def _flat(record: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{place}{name}.")
-        else:
-            yield f"{place}{name}", value
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for place, value in flat.items():
-        *around, name = place.split(".")
-        inner = made
-        for one in around:
-            inner = inner.setdefault(one, {})
-        inner[name] = value
-    return made
-
-
-def play(table: Table, seed: int, measurements: int = MEASUREMENTS) -> float:
-    """The best time over the default's that the search finds with so many measurements."""
-    strategy, taken, found = Strategy(table.choices, seed), 0, 1.0
+def play(table: Table, seed: int, measurements: int = MEASUREMENTS, model: Model | None = None) -> float:
+    """The best time over the default's that the search finds with so many measurements, and a cost model."""
+    strategy, taken, found = Strategy(table.choices, seed, model=model), 0, 1.0
     while taken < measurements and len(strategy.measured) < len(table.choices):
         batch = strategy.draw()[: measurements - taken]
         ratios = {choice.name: table.ratios[choice.name] for choice in batch}
@@ -132,21 +65,16 @@ def play(table: Table, seed: int, measurements: int = MEASUREMENTS) -> float:
     return found
 
 
-def tables(only: str = "") -> Iterator[Table]:
-    """Those of the folder."""
-    for path in sorted(FOLDER.glob("*.json")):
-        table = Table.load(path.read_text())
-        if re.search(only, table.kernel):
-            yield table
-
-
-def report(found: Sequence[Table], measurements: int = MEASUREMENTS, seeds: int = SEEDS) -> Report:
-    """A row for each table."""
+def report(
+    found: Sequence[Table], measurements: int = MEASUREMENTS, seeds: int = SEEDS, model: Model | None = None
+) -> Report:
+    """A row for each table, of searches that begin with a cost model."""
     heads = ("kernel", "choices", "best", "by price", "found", "worst seed", "share of the best")
     title = f"What {measurements} measurements find, as a share of the best speed"
+    title += "" if model is None else ", with the cost model"
     made, shares = Report("search_tables", title, heads), []
     for table in found:
-        played = [play(table, seed, measurements) for seed in range(seeds)]
+        played = [play(table, seed, measurements, model) for seed in range(seeds)]
         middle, worst = statistics.median(played), max(played)
         held = " (held out)" if HELD_OUT.search(table.kernel) else ""
         share = table.best / middle
@@ -207,11 +135,6 @@ def _turns(trials: Trials, programs: Mapping[str, bytes], rounds: int) -> dict[s
     return {name: min(row) / min(first) for name, row in zip(numbers, rows, strict=True) if math.isfinite(min(row))}
 
 
-def file_of(kernel: str) -> Path:
-    """Where a kernel's table lies."""
-    return FOLDER / f"{re.sub(r'[^a-z0-9]+', '-', kernel.lower()).strip('-')}.json"
-
-
 def main() -> None:
     """Plays searches from tables, or measures these."""
     parser = argparse.ArgumentParser(
@@ -232,7 +155,13 @@ def main() -> None:
                 FOLDER.mkdir(exist_ok=True)
                 file_of(name).write_text(table.dump())
         return
-    show([report(list(tables(asked.only)), asked.measurements, asked.seeds)], asked.json)
+    reports, model = [report(list(tables(asked.only)), asked.measurements, asked.seeds)], shipped()
+    if model is not None:
+        known = known_tables(native(), asked.only)
+        ways = {"price": by_model(None), "model": by_model(model)}
+        reports.append(report(known, asked.measurements, asked.seeds, model))
+        reports.append(ranking("How choices are ranked before any is measured", list(map(group_of, known)), ways))
+    show(reports, asked.json)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from tilewright.tune.alone import tune_alone
 from tilewright.tune.measure import Failed
 from tilewright.tune.network import read_budget
 from tilewright.tune.records import Records
+from tilewright.tune.rows import Rows
 from tilewright.tune.task import task_alone
 
 
@@ -79,9 +80,9 @@ def _tune(function: Function, machine: Target, seconds: float, sizes: Mapping[st
     task = task_alone(function, sizes)
     if isinstance(task, str):
         raise UserError(what, why=task, fix="leave out the budget: the choice is made by price")
-    records = Records.of(Store.default(), machine, compiler_version())
+    kept = Store.default(), machine, compiler_version()
     try:
-        found = tune_alone(task, machine, records, seconds)
+        found = tune_alone(task, machine, Records.of(*kept), Rows.of(*kept), seconds)
     except Failed as error:
         raise UserError(what, why=str(error), fix="leave out the budget: the choice is made by price") from None
     return {"template": found.template, "choice": found.choice} if found.is_better else None

@@ -25,6 +25,7 @@ from tilewright.target import Target
 from tilewright.target.host import current_host
 from tilewright.tune.network import Row, Tuning, read_budget
 from tilewright.tune.records import Records
+from tilewright.tune.rows import Rows
 from tilewright.tune.search import chance_of
 from tilewright.tune.trial import feeds_of
 
@@ -71,7 +72,8 @@ def tune_with(
     bounds = _bounds(choices.plan, machine, threads)
     records = Records.of(store, machine, compiler_version())
     since = dict(records)
-    tuning = Tuning(planned, machine, records, sizes or {}, threads, _pattern(kernels), bounds)
+    measured = Rows.of(store, machine, compiler_version()) if threads == 1 else None
+    tuning = Tuning(planned, machine, records, sizes or {}, threads, _pattern(kernels), bounds, measured)
     rows: list[Row] = []
     for row in tuning.run(seconds, watch):
         rows.append(row)

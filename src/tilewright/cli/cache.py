@@ -16,6 +16,7 @@ from tilewright.report.printable import printable
 from tilewright.report.progress import progress
 from tilewright.runtime.bundle import Bundle
 from tilewright.store import Damaged, Entry, Json, Store
+from tilewright.tune import rows
 from tilewright.tune.records import HEAD
 
 
@@ -99,6 +100,8 @@ def _describe(store: Store, entry: Entry) -> str:
     if content is not None and content[: len(HEAD)] == HEAD:
         kernels = bytes(content).count(b"\n") - 1
         return f"tuning of {counted(kernels, 'kernel')}"
+    if content is not None and content[: len(rows.HEAD)] == rows.HEAD:
+        return "a cost model for tuning"
     try:
         bundle = Bundle(content if content is not None else b"")
         return f"{bundle.about.get('model', 'a program')} for {', '.join(t.name for t in bundle.targets)}"

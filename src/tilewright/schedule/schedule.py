@@ -116,8 +116,8 @@ def _replayed(function: Function, text: str) -> Function:
 
 
 class Schedule:
-    """A program under schedule: `func` is the program as it stands, `trace` the steps that led to it, and `refused` the
-    errors of steps that `attempt` could not take."""
+    """A program under schedule: `func` is the program as it stands, `trace` the steps that led to it, `refused` the
+    errors of steps that `attempt` could not take, `copies` the block that each copy behind a cut was made of."""
 
     def __init__(self, function: Function) -> None:
         if not isinstance(function, Function):
@@ -126,16 +126,17 @@ class Schedule:
         self.func = self._begun = function
         self.trace = Trace()
         self.refused: tuple[UserError, ...] = ()
+        self.copies: dict[str, str] = {}
         self._names: dict[Var, str] = {}
 
     def attempt(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """What a step, or a function that takes several, makes; None where one is refused, and then `refused` has the
         error: the program is as before, and so is the trace."""
-        before = self.func, self.trace, self._names
+        before = self.func, self.trace, self._names, self.copies
         try:
             return step(*arguments, **options)
         except UserError as error:
-            self.func, self.trace, self._names = before
+            self.func, self.trace, self._names, self.copies = before
             self.refused = (*self.refused, error)
             return None
 
@@ -224,7 +225,7 @@ class Schedule:
     def _apply(self, function: Callable[..., Step], given: inspect.BoundArguments, loops: Collection[str]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
         refused, or that had nothing to do, nothing stays, not even the lines that told the trace of its loops."""
-        before = self.func, self.trace, self._names
+        before = self.func, self.trace, self._names, self.copies
         try:
             for name, value in given.arguments.items():
                 given.arguments[name] = self._argument(value, name in loops)
@@ -236,10 +237,10 @@ class Schedule:
                 verify(step.function)
         except TilewrightError as error:
             call = self._call(function, given)
-            self.func, self.trace, self._names = before
+            self.func, self.trace, self._names, self.copies = before
             raise Refused.of(error, str(call)) if isinstance(error, UserError) else error from None
         if step.function is self.func and step.made is None and not step.evidence:
-            self.func, self.trace, self._names = before
+            self.func, self.trace, self._names, self.copies = before
         else:
             self._record(self._call(function, given), step)
         return step.made
@@ -289,6 +290,7 @@ class Schedule:
         shown = tuple([self._names[m] if isinstance(m, Var) else None for m in made])
         if any(shown):
             call = replace(call, made=shown, several=made is step.made)
+        self.copies = self.copies | {copy: self.copies.get(block, block) for copy, block in step.copies}
         self.func, self.trace = step.function, Trace((*self.trace.steps, replace(call, evidence=step.evidence)))
 
 

@@ -25,6 +25,7 @@ from tilewright.report.logs import debug
 from tilewright.target import Target
 from tilewright.tune.measure import Failed, Makers
 from tilewright.tune.records import Record, Records, without_choice
+from tilewright.tune.rows import Rows
 from tilewright.tune.search import Search, better_of
 from tilewright.tune.space import least_price
 from tilewright.tune.task import Task, task_of
@@ -69,7 +70,8 @@ class _Part:
 class Tuning:
     """The kernels of a planned module that can be tuned, by the time they should take. `sizes` are those of symbols by
     name, in place of what is assumed; calls have so many `threads`; the names of kernels have a match of `kernels`.
-    `bounds` are the seconds that the machine's peaks allow for a call, by the names of kernels."""
+    `bounds` are the seconds that the machine's peaks allow for a call, by the names of kernels; the cost model learns
+    from `rows`, and what is measured is added to them."""
 
     def __init__(
         self,
@@ -80,8 +82,10 @@ class Tuning:
         threads: int = 1,
         kernels: str = "",
         bounds: Mapping[str, float] | None = None,
+        rows: Rows | None = None,
     ) -> None:
-        self._bounds = bounds or {}
+        self._bounds, self._rows = bounds or {}, rows
+        self._model = None if rows is None else rows.model()
         self.target, self.records, self.threads = target, records, threads
         wanted = [f for f in planned.functions.values() if isinstance(f, Function) and re.search(kernels, f.name)]
         tasks = [task for f in wanted if (task := task_of(planned, f, sizes)) is not None]
@@ -125,7 +129,7 @@ class Tuning:
         task, name = part.task, part.task.function.name
         before = self.records.get(task.key)
         known = before.measured if before is not None and before.threads == self.threads else {}
-        search = Search(task, self.target, makers, self._flush, known, seed)
+        search = Search(task, self.target, makers, self._flush, known, seed, self._model)
         end = time.monotonic() + seconds
         try:
             with search:
@@ -134,6 +138,8 @@ class Tuning:
                     so_far = search.default_seconds, search.ratio, len(search.measured)
                     watch(Row(name, task.calls, share, *so_far, bound=self._bounds.get(name)))
                 found = better_of(search.confirm(), before)
+            if self._rows is not None:
+                self._rows.keep(search.group)
         except KeyboardInterrupt:
             self.records.keep([better_of(search.so_far, before)])
             raise

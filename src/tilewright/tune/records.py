@@ -110,7 +110,7 @@ class Records(Mapping[str, Record]):
     def keep(self, records: Iterable[Record]) -> bool:
         """Adds records, in place of those of the same kernels; whether they were kept in the store, too."""
         fresh = {record.key: record for record in records}
-        with _alone(self._store, self._key):
+        with locked(self._store, self._key):
             self._rows = _read(self._store.get(self._key) if self._store.is_on else None) | self._rows | fresh
             return self._store.is_on and self._store.put(self._key, HEAD, self.text().encode())
 
@@ -156,7 +156,7 @@ def _read(content: bytes | None) -> dict[str, Record]:
 
 
 @contextlib.contextmanager
-def _alone(store: Store, key: str) -> Iterator[None]:
+def locked(store: Store, key: str) -> Iterator[None]:
     """Holds a lock that belongs to an entry; where there can be none, the last one to write wins."""
     try:
         if store.path is None:

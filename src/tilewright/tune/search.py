@@ -25,6 +25,7 @@ import numpy as np
 from tilewright.report.logs import debug
 from tilewright.target import Target
 from tilewright.tune.measure import Failed, Makers, Trials
+from tilewright.tune.model import Group, Model
 from tilewright.tune.records import Record
 from tilewright.tune.space import Choice, space_of
 from tilewright.tune.strategy import Strategy
@@ -52,7 +53,8 @@ DEFAULT, AGAIN, OTHER = 0, 1, 2
 
 @dataclass(slots=True)
 class Search:
-    """The search of one kernel. `known` are ratios measured before, by the names of choices."""
+    """The search of one kernel. `known` are ratios measured before, by the names of choices; a `model` ranks those that
+    were not."""
 
     task: Task
     target: Target
@@ -60,6 +62,7 @@ class Search:
     flush: int
     known: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
+    model: Model | None = None
 
     strategy: Strategy = field(init=False)
     default_seconds: float = field(init=False, default=0.0)
@@ -69,7 +72,7 @@ class Search:
     _rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
-        self.strategy = Strategy(space_of(self.task, self.target), self.seed, self.known)
+        self.strategy = Strategy(space_of(self.task, self.target), self.seed, self.known, self.model)
         self._trials = Trials(self.task.sizes, self.flush, self.makers)
         self._rng = np.random.default_rng(self.seed)
 
@@ -101,6 +104,11 @@ class Search:
     def measured(self) -> dict[str, float]:
         """The times of choices over the default's, by their names."""
         return self.strategy.measured
+
+    @property
+    def group(self) -> Group:
+        """What was measured, as the cost model learns from it."""
+        return self.strategy.group(self.task.key)
 
     @property
     def goes_on(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -23,6 +23,7 @@ from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Candidate, candidates
 from tilewright.report.errors import UserError
 from tilewright.target import Target
+from tilewright.tune.features import Features, Place, fields_of
 from tilewright.tune.records import name_of
 from tilewright.tune.task import Task
 
@@ -38,12 +39,14 @@ MOST = 5000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A choice that could be measured: its name among records, itself, and the seconds it should take."""
+    """A choice that could be measured: its name among records, itself, the seconds it should take, and what the cost
+    model sees of it."""
 
     name: str
     template: str
     record: Any
     price: float
+    features: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def asked(self) -> Mapping[str, Any]:
@@ -74,8 +77,14 @@ def space_of(task: Task, target: Target) -> list[Choice]:
     found = [c for c in ranked if c is not first and c.seconds <= WITHIN * least]
     found += _neighbours([c for c in ranked if c.seconds <= NEAR * least], target, NEAR * least)
     found.sort(key=lambda c: c.seconds)
-    records = [(c.template.name, record_of(c.choice), c.seconds) for c in found[:MOST]]
-    return [Choice(name_of(name, record), name, record, price) for name, record, price in records]
+    seen = Features(facts.function, task.sizes, target)
+    return [_choice(candidate, seen, least) for candidate in found[:MOST]]
+
+
+def _choice(candidate: Candidate, seen: Features, least: float) -> Choice:
+    name, record, price = candidate.template.name, record_of(candidate.choice), candidate.seconds
+    features = seen.of(candidate.shape, candidate.choice, price, least)
+    return Choice(name_of(name, record), name, record, price, features)
 
 
 def _first_legal(ranked: Sequence[Candidate], facts: Facts, target: Target) -> Candidate | None:
@@ -93,11 +102,11 @@ def _neighbours(listed: Sequence[Candidate], target: Target, most: float) -> Ite
     """The choices that differ in a field from one that is listed, and should take so many seconds at most."""
     used: dict[tuple[str, Place], dict[Any, None]] = {}
     for c in listed:
-        for place, value in _fields(c.choice):
+        for place, value in fields_of(c.choice):
             used.setdefault((c.template.name, place), {})[value] = None
     known = {(c.template.name, c.choice) for c in listed}
     for c in listed:
-        for place, value in _fields(c.choice):
+        for place, value in fields_of(c.choice):
             values = used[c.template.name, place]
             for other in values if ".".join(place) in c.template.listed else _beside(value, values):
                 choice = _with(c.choice, place, other)
@@ -107,21 +116,6 @@ def _neighbours(listed: Sequence[Candidate], target: Target, most: float) -> Ite
                 seconds = c.template.price(choice, c.shape, target)
                 if 0 < seconds <= most:
                     yield Candidate(c.template, c.shape, choice, max(seconds, c.seconds))
-
-
-Place = tuple[str, ...]
-
-
-def _fields(choice: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """The fields of a choice that hold numbers, flags and the like, those of records inside by their places."""
-    if not dataclasses.is_dataclass(choice):
-        return
-    for field in dataclasses.fields(choice):
-        value = getattr(choice, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _fields(value, (*place, field.name))
-        elif value is None or isinstance(value, bool | int | Enum):
-            yield (*place, field.name), value
 
 
 def _with(choice: Any, place: Place, value: Any) -> Any:

@@ -1,13 +1,13 @@
 """Which choices of a kernel are measured next, by what is known of them: nothing runs here.
 
-    strategy = Strategy(space, seed)
+    strategy = Strategy(space, seed, model=model)
     batch = strategy.draw()                     choices that are not measured
     strategy.learn({choice.name: ratio, …})     their times over the default's
     strategy.drop(choice.name)                  one that cannot be measured
 
-A batch holds the choices that look fastest, by their price times what was learned of this kernel (`residual.py`),
-neighbours of the best ones, which differ from them in one field, and one drawn at random, since prices may be wrong
-where nothing was measured.
+A batch holds the choices that look fastest, by their price times what was learned of other kernels (`model.py`) and
+of this one (`residual.py`), neighbours of the best ones, which differ from them in one field, and one drawn at random,
+since prices may be wrong where nothing was measured.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.tune.model import Group, Model, factors_of
 from tilewright.tune.residual import Residual
 from tilewright.tune.space import Choice
 
@@ -32,15 +33,24 @@ GAIN, IDLE = 0.01, 6
 
 
 class Strategy:
-    """The choices of a kernel, and what was measured of them: ratios to the default's time, by their names."""
+    """The choices of a kernel, and what was measured of them: ratios to the default's time, by their names. A `model`
+    says what prices leave out before anything is measured."""
 
-    def __init__(self, space: Sequence[Choice], seed: int = 0, known: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        space: Sequence[Choice],
+        seed: int = 0,
+        known: Mapping[str, float] | None = None,
+        model: Model | None = None,
+    ) -> None:
         self.space = list(space)
         known = known or {}
         self.measured = {c.name: known[c.name] for c in self.space if c.name in known}
         self.dropped: set[str] = set()
         self.idle = 0
         self._rng = np.random.default_rng(seed)
+        factors = factors_of(model, [c.features for c in self.space])
+        self._prices = [c.price * float(factor) for c, factor in zip(self.space, factors, strict=True)]
         self._residual = Residual([(c.template, c.record) for c in self.space])
 
     @property
@@ -83,11 +93,17 @@ class Strategy:
         return drawn
 
     def _expected(self) -> dict[str, float]:
-        """The times that choices should take, by their prices and by those that were measured."""
+        """The times that choices should take, by their prices, the model, and those that were measured."""
         known = [n for n, c in enumerate(self.space) if c.name in self.measured and c.price > 0]
-        ratios = [self.measured[self.space[n].name] / self.space[n].price for n in known]
+        ratios = [self.measured[self.space[n].name] / self._prices[n] for n in known]
         factors = self._residual.factors(known, ratios)
-        return {c.name: c.price * factor for c, factor in zip(self.space, factors, strict=True)}
+        return {c.name: p * factor for c, p, factor in zip(self.space, self._prices, factors, strict=True)}
+
+    def group(self, kernel: str) -> Group:
+        """What was measured, as the model learns from it, of a kernel with this key."""
+        known = [c for c in self.space if c.name in self.measured and c.price > 0]
+        ratios = [self.measured[c.name] for c in known]
+        return Group(kernel, [c.features for c in known], [c.price for c in known], ratios)
 
 
 def _differs_in_one(one: Choice, other: Choice) -> bool:

@@ -107,7 +107,7 @@ def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
     return [write], sums
 
 
-def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     """A tile sums up all terms before it is stored: the epilogue runs on it in registers."""
     dot = found.block.name
     results, sums = results_apart(s, found)
@@ -142,7 +142,6 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         _jam_tiles(s, [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)], parts)
     if choice.first_packs and nest.row is not None and filled is not None:
         packing.pack_in_first_tile(s, filled, dot, nest.tiles, nest.row, choice.tile.lanes)
-    return s
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
@@ -245,7 +244,7 @@ def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) ->
             s.parallel(s.get_loops(block)[place])
 
 
-def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> None:
     """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
     dot = found.block.name
     sums, results = found.out.name, list(s.get_consumers(dot))
@@ -275,7 +274,6 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     if apart is None:
         _prefetch_results(s, found, [store], nest.tiles)
     s.parallel(nest.outer)
-    return s
 
 
 def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> Var | None:

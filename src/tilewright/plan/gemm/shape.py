@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from tilewright.analysis.products import Operand, maps_points
@@ -166,6 +167,7 @@ class Product:
     size: Size
 
 
+@lru_cache(maxsize=4)  # several templates ask of one kernel after another
 def recognise(facts: Facts) -> Product | None:
     """The contraction of a kernel, where all other blocks read its result at their own points, if at all. Windows of
     each channel, of known sizes, are none: no factor of theirs serves two sums."""
