@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.plan.facts.contraction import find_contraction
+from tilewright.analysis.contractions import find_contraction
 from tilewright.schedule.blocks.inline import inline_all
 from tilewright.target import Target
 

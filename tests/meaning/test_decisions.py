@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tilewright.analysis.contractions import find_contraction
 from tilewright.compiler import compile_module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.plan.choose import schedule
 from tilewright.plan.decision import Decision, Refusal
-from tilewright.plan.facts.contraction import find_contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template, register, unregister
 from tilewright.schedule.schedule import Schedule

@@ -14,6 +14,7 @@ from inner_loops import Loop, inner_loops
 
 import tilewright as tw
 from planned import planned_kernels
+from tilewright.analysis.contractions import find_contraction
 from tilewright.codegen.assemble import assembly
 from tilewright.codegen.module import generate
 from tilewright.compiler.compiled import Compiled
@@ -26,7 +27,6 @@ from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Function, LoopKind
 from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.loops.wrap import wrap
-from tilewright.plan.facts.contraction import find_contraction
 from tilewright.plan.gemm import choice as choosing
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import Contractions

@@ -16,8 +16,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.analysis.contractions import Contraction, contraction_of
 from tilewright.expr.nodes import Const, Le, Lt
-from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.template import Template

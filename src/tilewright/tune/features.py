@@ -23,9 +23,9 @@ from typing import Any
 
 from tilewright.analysis.cost import count
 from tilewright.analysis.sizes import Sizes
+from tilewright.analysis.windows import Windows
 from tilewright.loops.nodes import Buffer, Function
 from tilewright.plan.attention.shape import Attention
-from tilewright.plan.facts.windows import Windows
 from tilewright.plan.gemm.shape import Product
 from tilewright.target import Target
 from tilewright.types.scopes import Scope

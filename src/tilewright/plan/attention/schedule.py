@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import USUAL
 from tilewright.expr.nodes import Expr, Var
@@ -30,7 +31,6 @@ from tilewright.loops.nodes import Store
 from tilewright.loops.sizes import bytes_of, fits_stack
 from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.by_rows import ByRows, OfRows
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles

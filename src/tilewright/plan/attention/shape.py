@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.analysis.contractions import Contraction, contraction_of
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.products import last_block
 from tilewright.analysis.sizes import Sizes, known
@@ -22,7 +23,6 @@ from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
 from tilewright.loops.nodes import Block, Load, Store
-from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import Sums

@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from tilewright.analysis.contractions import Contraction, contraction_of, find_contraction
+from tilewright.analysis.windows import Windows, find_pool, find_windows
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function
-from tilewright.plan.facts.contraction import Contraction, contraction_of, find_contraction
 from tilewright.plan.facts.digits import separate_digits
-from tilewright.plan.facts.windows import Windows, find_pool, find_windows
 from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.sizes import LARGE
 from tilewright.analysis.zero_terms import Edges, conditions_of_terms, live_terms
 from tilewright.expr.nodes import Const, Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import Function
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import pays
 
 

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.analysis.accesses import accesses
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.plan.by_rows import ByRows, OfRows
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, choices
 from tilewright.plan.gemm.price import seconds

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.products import Operand, maps_points
 from tilewright.analysis.sizes import USUAL, Sizes, known, power_of_two_in
 from tilewright.analysis.zero_terms import Edges
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, const
 from tilewright.loops.edit import blocks
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.zeros import edges_first
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.nodes import Store
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import Choice, even_terms, of_dot
 from tilewright.plan.gemm.schedule import Contractions, results_apart, tile_loops
 from tilewright.plan.gemm.shape import Product

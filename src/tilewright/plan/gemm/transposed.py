@@ -23,13 +23,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import known
 from tilewright.analysis.zero_terms import left_out
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import level_of_sets, of_sizes, where

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.known import resolved
 from tilewright.analysis.sizes import known
 from tilewright.analysis.zero_terms import Edges
@@ -16,7 +17,6 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import LoopKind
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule

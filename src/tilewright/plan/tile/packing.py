@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tilewright.analysis.contractions import Contraction, contraction_of
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.products import Operand
 from tilewright.expr.dtypes import DTYPES
@@ -11,7 +12,6 @@ from tilewright.expr.linear import digits_of
 from tilewright.expr.nodes import Expr, Select, Var
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Store
-from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile.loops import order_tile, with_copies
 from tilewright.plan.tile.registers import lay_out

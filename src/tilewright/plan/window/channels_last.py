@@ -27,9 +27,9 @@ from itertools import product
 from math import isqrt
 
 from tilewright.analysis.known import limits
+from tilewright.analysis.windows import Windows
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import loads
-from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, write_out
 from tilewright.plan.tile.registers import compute_near, keep_near, made_by
 from tilewright.plan.window import family

@@ -31,9 +31,9 @@ from functools import reduce
 from tilewright.analysis.known import limits
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import LARGE
+from tilewright.analysis.windows import Windows
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loads
-from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import between, cut_at, edges_alone, extent, in_vectors, loop_of, loops_of, write_out
 from tilewright.plan.tile.registers import Lanes, compute_near, hold_sums, keep_near, lay_in_lanes, lay_out, made_by
 from tilewright.plan.window import family

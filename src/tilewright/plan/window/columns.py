@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.analysis.sizes import known
-from tilewright.plan.facts.windows import Windows
+from tilewright.analysis.windows import Windows
 from tilewright.plan.tile.loops import WRITTEN_OUT
 from tilewright.plan.window import family
 from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic

@@ -16,10 +16,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from tilewright.analysis.known import limits
+from tilewright.analysis.windows import Side, Windows
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.facts.windows import Side, Windows
 from tilewright.plan.template import ChoiceT, Template
 from tilewright.plan.tile.loops import cut_at, extent, loop_of, write_out
 from tilewright.plan.tile.registers import Lanes, lay_in_lanes

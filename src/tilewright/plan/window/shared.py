@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.analysis.windows import Windows
 from tilewright.expr.nodes import Var
-from tilewright.plan.facts.windows import Windows
 from tilewright.plan.tile.loops import loop_of, write_out
 from tilewright.plan.tile.packing import pack
 from tilewright.plan.tile.registers import Lanes, lay_in_lanes

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.products import factors_of, last_block
@@ -23,7 +24,6 @@ from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.plan.facts.contraction import Contraction
 from tilewright.types.scopes import Scope
 
 Extents = Mapping[Var, Expr]
