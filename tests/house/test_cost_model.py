@@ -129,9 +129,10 @@ def test_the_model_that_ranks_best_is_taken() -> None:
     own, other = groups(), train(groups(slow=0.5))
     name, model = choose(own, other)
     assert name == "own" and model is not None, "the other one ranks the wrong way"
-    assert choose(own[:4], other) == ("prior", None), "there is too little for one of its own"
+    assert choose(own[:6], other) == ("prior", None), "there is too little for one of its own"
+    assert choose(own[:2], other) == ("shipped", other), "two kernels may be exceptions"
     good = train(own)
-    assert choose(own[:4], good) == ("shipped", good)
+    assert choose(own[:6], good) == ("shipped", good)
     assert choose([], good) == ("shipped", good)
 
 
