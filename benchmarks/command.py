@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from benchmarks.contest import numbers
+from benchmarks.contest import Options, Run, numbers
+from benchmarks.failures import exit_on_failures
 from benchmarks.network_race import THREADS
 from benchmarks.network_worker import CLOCKS
 from benchmarks.page import write_reports
 from benchmarks.report import Report, show
+from tilewright.report.progress import progress
 
 
 def page_command(name: str, about: str | None, cases: str, quick: str | None = None) -> argparse.ArgumentParser:
@@ -48,3 +51,40 @@ def deliver(
     show(reports, asked.json)
     if asked.write is not None:
         write_reports(asked.write, mark, reports if on_page is None else on_page)
+
+
+class Part(Protocol):
+    """What is measured alone: an operator as a network has it."""
+
+    @property
+    def name(self) -> str:
+        """As shown."""
+
+    @property
+    def network(self) -> str:
+        """The network that it is part of."""
+
+
+PartT = TypeVar("PartT", bound=Part)
+
+
+def run_parts(
+    name: str,
+    about: str | None,
+    kind: str,
+    parts: Sequence[PartT],
+    measure: Callable[[Sequence[PartT], Sequence[int], Run], Report],
+) -> None:
+    """The whole command `name` of a benchmark of parts of networks, each alone: `measure` makes its table of those that
+    were chosen, for these numbers of threads. Each part is a `kind`."""
+    parser = page_command(name, about, f"{kind}s")
+    add_turns(parser)
+    asked = parser.parse_args()
+    options = Options(only=asked.only, **({} if asked.rounds is None else {"rounds": asked.rounds}))
+    chosen = [part for part in parts if options.wants(f"{part.name} {part.network}")]
+    with progress("measuring", len(chosen)) as step:
+        run = Run(options, step)
+        reports = [measure(chosen, asked.threads, run), *run.failures.reports(kind)]
+    shown = [report for report in reports if report.rows]
+    deliver(asked, name, shown)
+    exit_on_failures(shown)

@@ -16,14 +16,12 @@ from functools import partial
 import numpy as np
 
 from benchmarks.alone import open_alone
-from benchmarks.command import add_turns, deliver, page_command
-from benchmarks.contest import Options, Outcome, Reference, Run, against, hold, milliseconds, percent
-from benchmarks.failures import exit_on_failures
+from benchmarks.command import run_parts
+from benchmarks.contest import Outcome, Reference, Run, against, hold, milliseconds, percent
 from benchmarks.limits import reads
 from benchmarks.problems import Array, Problem, make_model
 from benchmarks.report import Report
 from benchmarks.timing import compare
-from tilewright.report.progress import progress
 
 PEERS = ("onnxruntime", "openvino")
 ALONE = "ours alone"
@@ -151,17 +149,7 @@ def _describe(pool: Pool, outcomes: Mapping[int, Outcome]) -> tuple[list[str], d
 
 def main() -> None:
     """Measures, prints."""
-    parser = page_command("pools", __doc__, "pools")
-    add_turns(parser)
-    asked = parser.parse_args()
-    options = Options(only=asked.only, **({} if asked.rounds is None else {"rounds": asked.rounds}))
-    pools = [pool for pool in POOLS if options.wants(f"{pool.name} {pool.network}")]
-    with progress("measuring", len(pools)) as step:
-        run = Run(options, step)
-        reports = [measure(pools, asked.threads, run), *run.failures.reports("pool")]
-    shown = [report for report in reports if report.rows]
-    deliver(asked, "pools", shown)
-    exit_on_failures(shown)
+    run_parts("pools", __doc__, "pool", POOLS, measure)
 
 
 if __name__ == "__main__":

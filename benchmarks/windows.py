@@ -15,14 +15,12 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.command import add_turns, deliver, page_command
-from benchmarks.contest import Options, Outcome, Reference, Run, against, hold, milliseconds, percent
-from benchmarks.failures import exit_on_failures
+from benchmarks.command import run_parts
+from benchmarks.contest import Outcome, Reference, Run, against, hold, milliseconds, percent
 from benchmarks.limits import multiply_adds
 from benchmarks.operators import Operator, Window, convolution, model_of, transposed
 from benchmarks.problems import ROUNDING, Problem
 from benchmarks.report import Report
-from tilewright.report.progress import progress
 
 PEERS = ("onnxruntime", "openvino")
 
@@ -123,17 +121,7 @@ def _describe(layer: Layer, outcomes: dict[int, Outcome]) -> tuple[list[str], di
 
 def main() -> None:
     """Measures, prints."""
-    parser = page_command("windows", __doc__, "layers")
-    add_turns(parser)
-    asked = parser.parse_args()
-    options = Options(only=asked.only, **({} if asked.rounds is None else {"rounds": asked.rounds}))
-    layers = [layer for layer in LAYERS if options.wants(f"{layer.name} {layer.network}")]
-    with progress("measuring", len(layers)) as step:
-        run = Run(options, step)
-        reports = [measure(layers, asked.threads, run), *run.failures.reports("layer")]
-    shown = [report for report in reports if report.rows]
-    deliver(asked, "windows", shown)
-    exit_on_failures(shown)
+    run_parts("windows", __doc__, "layer", LAYERS, measure)
 
 
 if __name__ == "__main__":

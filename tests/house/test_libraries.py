@@ -38,7 +38,7 @@ from tilewright.codegen.library.places import WEIGHTS_AT
 from tilewright.graph.parse import parse_module
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.library import load
-from tilewright.runtime.library.weights import Stamp, Weights, stamp_of
+from tilewright.runtime.library.weights import Stamp, Weights
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 
@@ -448,7 +448,7 @@ def test_sums_of_weights_are_what_they_say(sizes: tuple[int, ...]) -> None:
     for word in np.frombuffer(b"".join(held.parts), np.uint64).tolist():
         first = (first + word) % (1 << 64)
         second = (second + first) % (1 << 64)
-    assert stamp_of(held) == Stamp(held.size, first, second)
+    assert held.stamp() == Stamp(held.size, first, second)
 
 
 def test_libraries_that_end_too_soon_are_refused(made: Elf, tmp_path: Path) -> None:
@@ -550,7 +550,7 @@ def test_it_runs_without_the_compiler(made: Elf, folder: Path) -> None:
     text = f"""
 import sys
 from tilewright.runtime.library import load
-from tilewright.runtime.library.weights import Stamp, Weights, stamp_of
+from tilewright.runtime.library.weights import Stamp, Weights
 library = load({str(folder / "libdigits.so")!r})
 import numpy as np
 print(library(np.zeros((1, 1, 8, 8), np.float32))[0].shape)

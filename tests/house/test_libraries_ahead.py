@@ -59,10 +59,10 @@ def counted_writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def compiled(model: Path, place: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> bytes:
+def compiled(model: Path, place: Path, monkeypatch: pytest.MonkeyPatch, processes: int, *options: object) -> bytes:
     monkeypatch.setenv("TILEWRIGHT_STORE", str(place.parent / f"store {place.name}"))
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", str(processes))
-    ran = invoke("compile", model, "-o", place)
+    ran = invoke("compile", model, "-o", place, *options)
     assert ran.code == 0, ran.err
     return place.read_bytes()
 
@@ -79,6 +79,27 @@ def test_the_bytes_are_those_of_a_program_in_memory(
     exe.save_library(tmp_path / "b.so")
     assert library == (tmp_path / "b.so").read_bytes()
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+
+
+@pytest.mark.parametrize("ending", ["so", "o"])
+def test_weights_in_a_file_of_their_own(
+    ending: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = counted_writes(monkeypatch)
+    weights = tmp_path / "a.bin"
+    library = compiled(model, tmp_path / f"a.{ending}", monkeypatch, 1, "--weights", weights)
+    assert found == [weights.stat().st_size] and found[0] > LARGE_PAGE
+    tw.compile(model).save_library(tmp_path / f"b.{ending}", weights=tmp_path / "b.bin")
+    assert library == (tmp_path / f"b.{ending}").read_bytes()
+    assert weights.read_bytes() == (tmp_path / "b.bin").read_bytes()
+
+
+def test_a_system_that_writes_through_its_cache(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = compiled(model, tmp_path / "a.so", monkeypatch, 1)
+    found = counted_writes(monkeypatch)
+    monkeypatch.setattr(ahead, "write_past_cache", lambda *_: False)
+    assert compiled(model, tmp_path / "b.so", monkeypatch, 1) == expected
+    assert len(found) == 1 and found[0] > WEIGHTS_AT + LARGE_PAGE
 
 
 def test_code_that_reaches_into_the_weights(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +137,7 @@ def test_a_full_disk_is_told_by_the_library(model: Path, tmp_path: Path, monkeyp
     place = tmp_path / "out" / "a.so"
     place.parent.mkdir()
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr(ahead, "write_parts", full)
+    monkeypatch.setattr(ahead, "write_past_cache", full)
     monkeypatch.setattr(write, "write_parts", full)
     ran = invoke("compile", model, "-o", place)
     assert ran.code == 2 and "No space left on device" in ran.err

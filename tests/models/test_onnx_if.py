@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
-from tilewright.frontends.onnx import differing
+from tilewright.frontends.onnx.branches import differing
 from tilewright.frontends.onnx.file import from_bytes
 from tilewright.frontends.onnx.importer import read
 from tilewright.frontends.onnx.limits import Limits

@@ -171,3 +171,22 @@ def test_primitive_keeps_results(name: str, n: int) -> None:
 
 def test_every_primitive_has_its_file_and_no_other(request: pytest.FixtureRequest) -> None:
     check_folder(request, "schedule", [f"{name}.loops" for name in CASES])
+
+
+def test_a_schedule_knows_which_blocks_are_copies() -> None:
+    """Those behind a cut, and copies of copies; not those of steps that were taken back."""
+    s = Schedule(parse(MAP.replace("x: f32[n, 6], y: f32[n, 6]", "x: f32[n, 7], y: f32[n, 7]").replace("0..6", "0..7")))
+    _, columns = s.get_loops("double")
+    _, rest = s.partition(columns, 4)
+    s.split(rest, 2, tail="peel")
+    assert s.copies == {"double.tail": "double", "double.tail.tail": "double"}
+
+    def cut_and_fail() -> None:
+        s.partition(columns, 2)
+        s.split(columns, 0)
+
+    s.attempt(cut_and_fail)
+    assert len(s.refused) == 1
+    assert s.copies == {"double.tail": "double", "double.tail.tail": "double"}
+    s.partition(columns, 2)
+    assert s.copies["double.tail2"] == "double"

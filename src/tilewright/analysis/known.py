@@ -6,7 +6,8 @@ i in 0..n//8, j in 0..8     ->      n - 8*i - j - 1 >= 0;  8*i..8*i + 8 lies in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from functools import cached_property
 
 from tilewright.analysis.accesses import mentions
@@ -187,38 +188,57 @@ def _absorbed(gap: Polynomial, box: dict[Var, Range], known: Known, around: froz
     return True
 
 
+class Turn(Enum):
+    """Where a condition turns while a loop runs: iterations hold it for none, some or all of what they hold."""
+
+    ALL_TO_SOME = "all to some"
+    SOME_TO_NONE = "some to none"
+    NONE_TO_SOME = "none to some"
+    SOME_TO_ALL = "some to all"
+
+    @property
+    def rises(self) -> bool:
+        """Whether the condition comes to hold."""
+        return self in (Turn.NONE_TO_SOME, Turn.SOME_TO_ALL)
+
+    @property
+    def of_all(self) -> bool:
+        """Whether it holds for all, on one side."""
+        return self in (Turn.ALL_TO_SOME, Turn.SOME_TO_ALL)
+
+
 def boundary(loop: For, known: Known, dead: bool = False) -> Expr | None:
-    """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
-    that only later iterations can fail, may not hold. Where that is the loop's first, the first in which one cannot
-    hold. Where there is no such condition, the first in which one that only earlier iterations can fail must hold. With
-    `dead`, only the iterations count in which a condition holds for nothing. `known` is what
-    the loops around say. None where there is no such place."""
+    """The first iteration behind a turn of a condition inside a loop (a `where`, that of an `if` or a `select`), and
+    not the loop's first: where one no longer holds for all; else, where one no longer holds for any; else, where one
+    comes to hold for all. With `dead`, where one no longer holds for any; else, where one comes to hold for some.
+    `known` is what the loops around say. None where there is no such place."""
     inner = ranges_of(loops_inside(loop.body))
     hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
-    conds: list[Expr] = []
-    for s in statements(loop.body):
-        if isinstance(s, If):
-            conds += conjuncts(s.cond)
-        elif isinstance(s, Block):
-            chosen = [e.cond for e in decisions(s) if isinstance(e, Select)]
-            conds += [resolved(s, part) for cond in (s.where, *chosen) for part in conjuncts(cond)]
-    limits: list[Callable[[Expr], Expr | None]] = [
-        lambda cond: _limit(cond, loop.var, inner, most=True),
-        lambda cond: _start(cond, loop.var, inner, most=dead),
-    ]
-    if not dead:
-        limits.insert(0, lambda cond: _limit(cond, loop.var, inner, most=False))
-    for limit in limits:
-        for cond in conds:
-            place = limit(cond)
+    conditions = _conditions(loop)
+    turns = [Turn.SOME_TO_NONE, Turn.NONE_TO_SOME] if dead else [Turn.ALL_TO_SOME, Turn.SOME_TO_NONE, Turn.SOME_TO_ALL]
+    for turn in turns:
+        for cond in conditions:
+            place = _place(turn, cond, loop.var, inner)
             end = None if place is None else known.simplified(minimum(place, loop.end))
             if place is None or loop.begin in (place, end) or (dead and end is loop.end):
                 continue
-            if limit is limits[-1] and known.simplified(maximum(place, loop.begin)) is loop.begin:
+            if turn.rises and known.simplified(maximum(place, loop.begin)) is loop.begin:
                 continue
             if not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
                 return simplify(loop.begin + 0) if isinstance(place, Const) and place.value < 0 else place
     return None
+
+
+def _conditions(loop: For) -> list[Expr]:
+    """What decides inside a loop whether something runs, and which value is taken, over loop variables."""
+    found: list[Expr] = []
+    for s in statements(loop.body):
+        if isinstance(s, If):
+            found += conjuncts(s.cond)
+        elif isinstance(s, Block):
+            chosen = [e.cond for e in decisions(s) if isinstance(e, Select)]
+            found += [resolved(s, part) for cond in (s.where, *chosen) for part in conjuncts(cond)]
+    return found
 
 
 def decisions(block: Block) -> list[Expr]:
@@ -227,21 +247,18 @@ def decisions(block: Block) -> list[Expr]:
     return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
 
-def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
-    """For factor*var <= rest: the first var at which the least rest no longer lets it hold; with `most`, the greatest
-    rest, so that it holds for none."""
+def _place(turn: Turn, cond: Expr, var: Var, inner: Ranges) -> Expr | None:
+    """The first var behind a turn of a condition factor*var + rest >= 0, by the least and the greatest rest; None where
+    the condition is another one, or does not turn so."""
     factor, rest = _slope(cond, var, inner)
-    if rest is None or factor >= 0 or mentions(end := rest.high if most else rest.low, {var}):
+    if rest is None or (factor <= 0 if turn.rises else factor >= 0):
         return None
+    end = rest.low if turn.of_all else rest.high
+    if mentions(end, {var}):
+        return None
+    if turn.rises:
+        return simplify(FloorDiv(end * -1 + (factor - 1), const(factor)))
     return simplify(FloorDiv(end, const(-factor)) + 1)
-
-
-def _start(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
-    """For factor*var + rest >= 0: the first var at which it holds for the least rest; with `most`, for the greatest."""
-    factor, rest = _slope(cond, var, inner)
-    if rest is None or factor <= 0 or mentions(end := rest.high if most else rest.low, {var}):
-        return None
-    return simplify(FloorDiv(end * -1 + (factor - 1), const(factor)))
 
 
 def _slope(cond: Expr, var: Var, inner: Ranges) -> tuple[int, Interval | None]:

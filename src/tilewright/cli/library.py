@@ -42,12 +42,13 @@ class Library:
 
     @contextmanager
     def expected(self, programs: int) -> Iterator[None]:
-        """Has the weights of a shared library with one program written while the rest of it is compiled, inside of the
-        `with`, and saved there."""
-        if programs != 1 or self.place.suffix != SHARED or "--weights" in self._beside:
+        """Has the weights of a library with one program written while the rest of it is compiled, inside of the `with`,
+        and saved there: those of a shared library, or those that go to a file of their own."""
+        weights = self._beside.get("--weights")
+        if programs != 1 or (weights is None and self.place.suffix != SHARED):
             yield
             return
-        with Ahead(self.place) as self._ahead:
+        with Ahead(weights or self.place, alone=weights is not None) as self._ahead:
             yield
 
     def save(self, executables: Sequence[Executable]) -> None:

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL, INTERRUPTED, ROOM_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
-from tilewright.report.arguments import check_kind, check_seconds, check_size
+from tilewright.report.arguments import check_kind, check_seconds
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.report.nearest import suggest
 from tilewright.runtime.checked import Guarded, GuardedConstants, require_same
@@ -28,6 +27,7 @@ from tilewright.runtime.convert import mapping_given, to_array
 from tilewright.runtime.describe import describe
 from tilewright.runtime.file import write_programs
 from tilewright.runtime.frame import Frame, Frames, FrameShape
+from tilewright.runtime.inspected import Inspected
 from tilewright.runtime.interface import Port
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.prepare import make_prepare
@@ -38,11 +38,7 @@ from tilewright.runtime.threads import count_threads
 from tilewright.runtime.transfer import from_bytes, to_bytes
 
 if TYPE_CHECKING:
-    from tilewright.analysis.arena import ArenaUse
-    from tilewright.graph.nodes import Module
-    from tilewright.plan.decision import Decision
-    from tilewright.runtime.inside import Inside, Origin
-    from tilewright.runtime.plan_report import PlanReport
+    from tilewright.runtime.inside import Inside
     from tilewright.runtime.profile import Profile
 
 Array = np.ndarray[Any, Any]
@@ -61,7 +57,7 @@ LOOK = 8
 """One in this many calls that release the lock is timed by its thread's processor time."""
 
 
-class Executable:
+class Executable(Inspected):
     """A compiled program. `inputs` and `outputs` say names and types; calling it runs it.
 
     `compile_seconds` is the time it took to make, `cached` whether its code came from a file: the store's, or one that
@@ -78,15 +74,14 @@ class Executable:
         cached: bool = False,
         threads: int | None = None,
     ) -> None:
+        super().__init__(program, look)
         self.threads = count_threads(threads)
         self.compile_seconds = seconds
         self.cached = cached
-        self._look = look
         self.interface = interface = program.interface
         self._native = NativeCode(program.code, program.target)
         self._entry, self._held = self._native.entry, self._native.held
         self._faults = program.faults
-        self.program = program
         self._constant_pointers = _addresses(program.constants)
         self._bind = interface.binder()
         self._prepare = make_prepare(interface, self._bind)
@@ -279,73 +274,6 @@ class Executable:
 
         write_library(path, [self.program], name, header, weights)
 
-    @cached_property
-    def _inside(self) -> Inside:
-        """The stages and kernels, made when they are first asked for."""
-        if self._look is None:
-            raise UserError(
-                "there is nothing to look into",
-                why="the program was loaded from a file, which holds machine code and not how it came about",
-                fix="compile the model, and look into what that returns",
-            )
-        return self._look()
-
-    @property
-    def module(self) -> Module:
-        """The program after the last pass."""
-        return self._inside.module
-
-    def after(self, stage: str) -> Module:
-        """The program after a pass, by its name among `stages`. UserError for one that did not run."""
-        return self._inside.after(stage)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """What `show(after=…)` takes, in order."""
-        return self._inside.names
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """The names of the kernels."""
-        return self._inside.kernels
-
-    @property
-    def decisions(self) -> dict[str, Decision]:
-        """How each kernel came to its schedule, by name: the `template` that made it, and the `refusals` of those that
-        were tried before. Empty where the caller made the schedule, as for what `build` compiles."""
-        return self._inside.decisions
-
-    @property
-    def plan(self) -> PlanReport:
-        """What each kernel holds and is expected to take, and what else was priced when operators were put together.
-        UserError where there was nothing to plan, as for what `build` compiles."""
-        return self._inside.plan
-
-    @property
-    def origin(self) -> Origin | None:
-        """What the program was compiled from, and how; None for what `build` compiles. UserError for what was loaded
-        from a file."""
-        return self._inside.origin
-
-    def show(self, after: str | None = None, kernel: int | str | None = None, *, explain: bool = False) -> str:
-        """The program as text after a stage (the last, unless named), or one kernel of it by number or name. With
-        `explain`, comments above a kernel say how it came to its schedule, from the stage `schedule` on.
-
-        Raises UserError, with the names there are, for a stage or kernel that does not exist.
-        """
-        if kernel is not None:
-            check_kind("kernel", kernel, (int, str), "the number or the name of a kernel", "kernel=0")
-        return self._inside.show(after, kernel, explain=explain)
-
-    def arena(self, sizes: Mapping[str, int] | None = None, *, other: int | None = None) -> ArenaUse:
-        """The buffers of the arena during a call, kernel by kernel, and the least that any layout would need, for
-        these sizes of dynamic dimensions and `other` for those not named. UserError where one is missing."""
-        form = "a mapping from names of dimensions to their sizes"
-        check_kind("sizes", {} if sizes is None else sizes, Mapping, form, 'sizes={"n": 1}')
-        for size in (*(sizes or {}).values(), other or 0):
-            check_size(size)
-        return self._inside.arena(sizes or {}, other)
-
     def _enter(self, frame: Frame, symbols: tuple[int, ...]) -> None:
         """Calls native code; again with a larger arena, or a larger size, when it asks for one. Where the arena would
         be too large, sizes that earlier calls made larger are small again. Keeps Python's lock where this thread's last
@@ -453,16 +381,6 @@ class Executable:
 
         kept, without = time_in_turns(lambda: self(*arrays), flushed, seconds)
         return replace(found, kept=kept, flushed=without)
-
-    def predict(self, sizes: Mapping[str, int]) -> tuple[float | None, ...]:
-        """The seconds on one core that planning expects of each of `program.sites`, in a call of these sizes by the
-        names of the symbols. None where a kernel's sizes are not given, or where they are computed during the call; of
-        what was loaded from a compiled file, which has no plan, wherever they depend on the call."""
-        sites = self.program.sites
-        known = tuple(site.predicted for site in sites)
-        if self._look is None or all(site.predicted is not None or not site.template for site in sites):
-            return known
-        return self._inside.predict(sizes, [site.kernel for site in sites])
 
     def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arrays in the order of the inputs; errors name what is missing, unknown or given twice."""

@@ -22,20 +22,24 @@ from tilewright.report.errors import UserError
 Made = Var | str | tuple[Var | str | None, ...] | None
 """What a step made: loops (their variables), blocks or buffers (their names)."""
 
+Copies = tuple[tuple[str, str], ...]
+"""The blocks that are copies of others, each with that one, by their names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The program after a primitive, the loops, blocks or buffers that it made, and the evidence that it was legal:
-    a sentence for each fact that was needed and proved."""
+    """The program after a primitive, the loops, blocks or buffers that it made, the evidence that it was legal: a
+    sentence for each fact that was needed and proved; and the blocks that are copies."""
 
     function: Function
     made: Made = None
     evidence: tuple[str, ...] = ()
+    copies: Copies = ()
 
 
-def rewritten(function: Function, old: Stmt, fresh: Stmt, made: Made, *evidence: str) -> Step:
+def rewritten(function: Function, old: Stmt, fresh: Stmt, made: Made, *evidence: str, copies: Copies = ()) -> Step:
     """The step that puts a statement in the place of another one."""
-    return Step(function.replace(body=replace(function.body, old, fresh)), made, evidence)
+    return Step(function.replace(body=replace(function.body, old, fresh)), made, evidence, copies)
 
 
 class Refused(UserError):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -27,23 +26,13 @@ from ..expr.dtypes import DType
 from ..report.errors import UserError
 from .core import Core, flatten
 from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
-from .features import (
-    ARCHITECTURES,
-    BASE,
-    LENGTHS,
-    LEVELS,
-    choose_cpu,
-    choose_vectors,
-    close,
-    fuses,
-    known_features,
-    remove,
-)
+from .features import ARCHITECTURES, BASE, LENGTHS, LEVELS, choose_cpu, choose_vectors, fuses
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
 from .instructions import INSTRUCTIONS
 from .machine import create_machine, find_data_layout, find_tune
 from .origins import Origins, Source
 from .peaks import Peaks
+from .text import changed_features, first_name
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -57,8 +46,6 @@ _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{architecture: (architecture, BASE[architecture]) for architecture in ("aarch64", "riscv64")},
     "wasm": ("wasm32", BASE["wasm32"]),
 }
-_SIGNED = re.compile(r"[\s,]*([+-])\s*")
-_END = re.compile(r"[\s,+]|-(?!v\d)|$")  # -v5 is a level that does not exist, not a feature to take away
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,62 +380,10 @@ def target_names() -> tuple[str, ...]:
 
 
 def _parse(text: str) -> Target:
-    words = text.strip().removeprefix("generic ").lstrip()
-    base = max((name for name in target_names() if _starts(words, name)), key=len, default=None)
-    if base is None:
-        raise UserError(
-            f"unknown target {text!r}",
-            why="a target is a name, then features to add or take away",
-            fix=f"take one of {', '.join(target_names())}; with features: x86-64-v3 +avxvnni -f16c",
-        )
+    base, rest = first_name(text, target_names())
     start = native() if base == "native" else _model(base)
-    features, changes = _adjust(text, words[len(base) :], start)
+    features, changes = changed_features(text, rest, start.name, start.architecture, start.features)
     return _rebuild(start, features, " ".join([base, *changes])) if changes else start
-
-
-def _starts(words: str, name: str) -> bool:
-    """Whether `name` begins `words` and ends there at a sign, a space or the end: `x86-64` does not begin `x86-64k`."""
-    return words.startswith(name) and _END.match(words, len(name)) is not None
-
-
-def _adjust(text: str, rest: str, start: Target) -> tuple[frozenset[str], list[str]]:
-    """The features of `start` after the changes in `rest`, and the changes as written in a target's name."""
-    features, changes = start.features, []
-    known = sorted({*known_features(start.architecture), *features}, key=len, reverse=True)
-    at = 0
-    while rest[at:].strip(" ,\t\n"):
-        sign = _SIGNED.match(rest, at)
-        at = sign.end() if sign else at
-        feature = next((name for name in known if _starts(rest[at:], name)), None)
-        if sign is None or feature is None:
-            raise _unknown_feature(text, rest[sign.start() if sign else at :].strip(" ,\t\n"), start)
-        at += len(feature)
-        changes.append(f"{sign[1]}{feature}")
-        if sign[1] == "+":
-            features = close(start.architecture, (*features, feature))
-        else:
-            features = remove(start.architecture, features, feature)
-    missing, lengths = BASE[start.architecture] - features, features & LENGTHS.keys()
-    if missing or len(lengths) > 1:
-        raise _impossible(text, start, missing, lengths)
-    return features, changes
-
-
-def _impossible(text: str, start: Target, missing: frozenset[str], lengths: frozenset[str]) -> UserError:
-    if missing:
-        why = f"every {start.architecture} machine has {' and '.join(sorted(missing))}, which calls of functions need"
-    else:
-        why = f"vectors have one length, not those of {' and '.join(sorted(lengths))}"
-    return UserError(f"no machine is the target {text!r}", why=why, fix="leave the change out")
-
-
-def _unknown_feature(text: str, rest: str, start: Target) -> UserError:
-    return UserError(
-        f"unknown feature in target {text!r}",
-        where=rest,
-        why=f"a change is + or - and one of {', '.join(known_features(start.architecture))}",
-        fix=f"leave it out, or write for example {start.name} +{known_features(start.architecture)[0]}",
-    )
 
 
 def _model(name: str) -> Target:

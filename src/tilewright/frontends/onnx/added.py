@@ -15,8 +15,9 @@ from tilewright.core import extensions
 from tilewright.core.asking import place_of
 from tilewright.core.code import code_of
 from tilewright.frontends.build.handlers import NEWEST, Handler, HandlerFunction, kind_of
+from tilewright.frontends.build.names import clip
 from tilewright.frontends.onnx.operators import HANDLERS
-from tilewright.frontends.onnx.registry import KINDS
+from tilewright.frontends.onnx.registry import KINDS, MICROSOFT
 from tilewright.frontends.onnx.structure import domain_of
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
@@ -69,6 +70,17 @@ def unregister(function: object) -> bool:
         if not handlers:
             del HANDLERS.table[key]
     return found
+
+
+def how_to_register(domain: str, operator: str) -> str | None:
+    """What to do about an operator that nothing reads; None for those of the domains of ONNX and of ONNX Runtime."""
+    if domain in ("", "ai.onnx.ml", MICROSOFT):
+        return None
+    versions = [h.since for h in HANDLERS.table.get((domain, operator), ())]
+    if versions:
+        return f"register a handler for this version, too: there is one since version {min(versions)}"
+    written = f"@tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
+    return f"register a handler of it: {written}, in a module of --import"
 
 
 def check_signature(function: object) -> None:

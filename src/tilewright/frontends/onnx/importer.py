@@ -24,19 +24,21 @@ from tilewright.frontends.build.problems import AlreadyReported, Failed, Problem
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx import functions
+from tilewright.frontends.onnx.added import how_to_register
+from tilewright.frontends.onnx.branches.differing import Choices, Differing, Following
+from tilewright.frontends.onnx.branches.spliced import branches_of, fits
 from tilewright.frontends.onnx.declared import Inputs, check_declared
-from tilewright.frontends.onnx.differing import Choices, Differing, Following
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
-from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, OPSET_MISSING, OUTPUT_TWICE
+from tilewright.frontends.onnx.kinds import OPSET_MISSING, OUTPUT_TWICE
+from tilewright.frontends.onnx.names import source_of
 from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.operators.repeat import truth
 from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.ranks import Shapes, find_ranks, inputs_without_rank
-from tilewright.frontends.onnx.registry import MICROSOFT, attribute_values, check_call, without_hints
-from tilewright.frontends.onnx.sloppy import check_default, check_names, check_values, newest_version
-from tilewright.frontends.onnx.spliced import branches_of, fits
+from tilewright.frontends.onnx.registry import attribute_values, check_call, without_hints
+from tilewright.frontends.onnx.sloppy import check_attributes, check_default, check_names, check_values, newest_version
 from tilewright.frontends.onnx.structure import FunctionKey, domain_of, initializer_names
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
@@ -306,7 +308,7 @@ class Importer:
         """Reads a node; Differing where it is an If with branches of different types."""
         source = self.place_of(node)
         given = functions.resolve(node.attribute, self.attributes)
-        self._check_attributes(node, source)
+        check_attributes(node, source, self.file.remarks)
         inputs = [self.scopes.find(name, source) if name else None for name in node.input]
         outputs: Sequence[Tensor | None] | None = None
         try:
@@ -320,12 +322,6 @@ class Importer:
         for n, name in enumerate(node.output):
             if name:
                 self.scopes.innermost[name] = UNREAD if outputs is None else self._output(node, outputs, n, source)
-
-    def _check_attributes(self, node: NodeProto, source: str) -> None:
-        names = [attribute.name for attribute in node.attribute]
-        if len(names) > 1 and len(set(names)) < len(names):
-            name = next(n for n in names if names.count(n) > 1)
-            self.file.remarks.add(ATTRIBUTE_TWICE, source, f"its attribute {clip(name)} is given twice")
 
     def _output(self, node: NodeProto, outputs: Sequence[Tensor | None], n: int, source: str) -> Known:
         tensor = outputs[n] if n < len(outputs) else None
@@ -406,7 +402,7 @@ class Importer:
         if not functions.has_standard_body(node.op_type, version, domain):
             name = f"{domain}.{node.op_type}" if domain else node.op_type
             what, why = f"the operator {name} is not supported", f"opset {version} is imported"
-            self.problems.add(what, where=source, why=why, fix=_fix_of(domain, node.op_type))
+            self.problems.add(what, where=source, why=why, fix=how_to_register(domain, node.op_type))
             return None
         if inputs is None:
             return None
@@ -443,20 +439,3 @@ class Importer:
         finally:
             self.opsets, self.attributes, self._path = before
             self._depth -= 1
-
-
-def source_of(node: NodeProto) -> str:
-    """How errors and reports name a node: its operator and name, or the first value that it gives."""
-    name = node.name or next((f"→ {o}" for o in node.output if o), "")
-    return f"{node.op_type} {clip(name)}" if name else node.op_type
-
-
-def _fix_of(domain: str, operator: str) -> str | None:
-    """What to do about an operator that nothing reads: those of other domains than ONNX's can be registered."""
-    if domain in ("", "ai.onnx.ml", MICROSOFT):
-        return None
-    versions = [h.since for h in HANDLERS.table.get((domain, operator), ())]
-    if versions:
-        return f"register a handler for this version, too: there is one since version {min(versions)}"
-    written = f"@tilewright.onnx_operator({clip(domain)}, {clip(operator)})"
-    return f"register a handler of it: {written}, in a module of --import"

@@ -11,6 +11,7 @@ from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import Scope
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.kinds import (
+    ATTRIBUTE_TWICE,
     INITIALIZER_INPUT,
     INITIALIZER_UNUSED,
     IR_VERSION,
@@ -28,7 +29,7 @@ from tilewright.report.errors import UserError
 from tilewright.report.quantities import counted
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
 
 def check_format(proto: ModelProto, source: str, remarks: Remarks) -> None:
@@ -73,6 +74,14 @@ def check_names(proto: GraphProto, bodies: Iterable[Body], remarks: Remarks) -> 
     for info in proto.value_info:
         if not info.name or info.name not in made:
             remarks.add(NO_SUCH_VALUE, f"value {clip(info.name)}", "no input, initializer or node has this name")
+
+
+def check_attributes(node: NodeProto, source: str, remarks: Remarks) -> None:
+    """A remark on an attribute that a node has twice."""
+    names = [attribute.name for attribute in node.attribute]
+    if len(names) > 1 and len(set(names)) < len(names):
+        name = next(n for n in names if names.count(n) > 1)
+        remarks.add(ATTRIBUTE_TWICE, source, f"its attribute {clip(name)} is given twice")
 
 
 def check_default(info: ValueInfoProto, given: Tensor, version: int, remarks: Remarks) -> None:

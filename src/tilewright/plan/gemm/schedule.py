@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.sizes import known
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.plan.by_rows import ByRows, OfRows
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, choices
 from tilewright.plan.gemm.price import seconds
 from tilewright.plan.gemm.shape import Product, recognise
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
 from tilewright.plan.tile.registers import compute_near, hold_sums, keep_near, sums_apart
@@ -54,7 +54,15 @@ class Nest:
     together: Var | None = None
 
 
-class Contractions(Template[Product, Choice]):
+@dataclass(frozen=True, slots=True)
+class ContractionsByRows(ByRows):
+    """Two ways to run a contraction with a dynamic number of rows."""
+
+    few: Choice
+    many: Choice
+
+
+class Contractions(OfRows[Product, Choice]):
     """A kernel whose work is one contraction, the columns of its result along the lanes."""
 
     name = "contraction"
@@ -69,6 +77,16 @@ class Contractions(Template[Product, Choice]):
 
     def price(self, choice: Choice, shape: Product, target: Target) -> float:
         return seconds(choice, shape.size, target)
+
+    def rows(self, shape: Product) -> Expr | None:
+        dynamic = shape.size.any_rows and shape.found.vector.is_constant
+        return shape.found.extents[shape.found.rows] if dynamic and shape.found.rows is not None else None
+
+    def of_call(self, shape: Product, rows: int) -> Product:
+        return replace(shape, size=replace(shape.size.of_rows(rows), parts=len(shape.found.vector.parts)))
+
+    def are_alike(self, few: Choice, many: Choice) -> bool:
+        return few.packing == many.packing
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_inlined()
@@ -89,7 +107,7 @@ def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
     return [write], sums
 
 
-def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     """A tile sums up all terms before it is stored: the epilogue runs on it in registers."""
     dot = found.block.name
     results, sums = results_apart(s, found)
@@ -124,7 +142,6 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         _jam_tiles(s, [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)], parts)
     if choice.first_packs and nest.row is not None and filled is not None:
         packing.pack_in_first_tile(s, filled, dot, nest.tiles, nest.row, choice.tile.lanes)
-    return s
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
@@ -227,7 +244,7 @@ def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) ->
             s.parallel(s.get_loops(block)[place])
 
 
-def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> None:
     """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
     dot = found.block.name
     sums, results = found.out.name, list(s.get_consumers(dot))
@@ -257,7 +274,6 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     if apart is None:
         _prefetch_results(s, found, [store], nest.tiles)
     s.parallel(nest.outer)
-    return s
 
 
 def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> Var | None:

@@ -12,19 +12,17 @@ Of many terms a block at a time is added, for all tiles of rows: they read a par
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, even_terms, of_dot
 from tilewright.plan.gemm.schedule import Contractions, results_apart, tile_loops
 from tilewright.plan.gemm.shape import Product
 from tilewright.plan.price.contraction import Dot, choose_tiles
-from tilewright.plan.template import Candidate
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
 from tilewright.plan.tile.registers import Layout, compute_near, hold_sums, lay_out, sums_apart
@@ -39,10 +37,6 @@ class TiledContractions(Contractions):
     """A kernel whose work is one product of matrices, its sums in tiles of the machine."""
 
     name = "contraction-in-tiles"
-
-    def candidates(self, facts: Facts, target: Target) -> Iterator[Candidate]:
-        has_tiles = any(row.has_tiles and row.runs_on(target) for row in INSTRUCTIONS.values())
-        return super().candidates(facts, target) if has_tiles else iter(())
 
     def choices(self, shape: Product, target: Target) -> Iterator[Choice]:
         size = shape.size
@@ -66,39 +60,43 @@ class TiledContractions(Contractions):
                 yield replace(found, block_terms=even_terms(taken.terms, most), block_panels=None, prefetch=0)
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
-        found, block, dot = shape.found, shape.found.block.name, choice.dot
-        assert dot is not None
-        assert found.rows is not None
-        if choice.block_terms is not None:
-            return _in_blocks(s, found, choice, dot)
-        results, sums = results_apart(s, found)
-        moved, own = sums_apart(s, block)
-        panel = _pack(s, found, choice, dot)
-        nest = tile_loops(s, found, choice)
-        hold_sums(s, own, [moved], nest.tiles)
-        hold_sums(s, sums, results, nest.tiles, "stack")
-        assert nest.row is not None
-        assert nest.together is not None
-        if tiling.is_bounded(s, block, nest.together):
-            s.pad_sum(block, nest.together)
-        tiling.settle_edges(s, found, choice.tile, nest.row, nest.lane, block, packed=True)
-        for loop in s.get_loops(moved)[-2:]:
-            if tiling.is_bounded(s, moved, loop):
-                s.pad(moved, loop)
-        if not found.vector.is_constant:
-            compute_near(s, panel, nest.panels)
-            packing.copy_vectors(s, panel, dot.beside, choice.tile.lanes)
-        loops = s.get_loops(block)
-        s.decompose_reduction(block, loops[loops.index(nest.row) - 1])
-        s.split(s.get_loops(moved)[-1], dot.lanes)
-        lay_out(s, own, _by_tiles(found, dot, dot.rows, dot.lanes))
-        _in_whole_tiles(s, found, dot, nest.together, moved, f"{block}.init")
+        assert choice.dot is not None
+        results, sums = results_apart(s, shape.found)
+        summed = _whole_sums if choice.block_terms is None else _in_blocks
+        outer = summed(s, shape.found, choice, choice.dot, results, sums)
         for name in results:
             s.vectorize(s.split(s.get_loops(name)[-1], choice.tile.lanes, tail="mask")[1])
-        if choice.prefetch:
-            s.prefetch(panel, nest.panels, 1, tiling.inside_of(s, block, nest.tiles)[0], apart=choice.prefetch)
-        s.parallel(nest.outer)
+        s.parallel(outer)
         return s
+
+
+def _whole_sums(s: Schedule, found: Contraction, choice: Choice, dot: Dot, results: Sequence[str], sums: str) -> Var:
+    """Tiles sum up all terms, and store them to the stack for the results. Returns the loop that threads share."""
+    block = found.block.name
+    moved, own = sums_apart(s, block)
+    panel = _pack(s, found, choice, dot)
+    nest = tile_loops(s, found, choice)
+    hold_sums(s, own, [moved], nest.tiles)
+    hold_sums(s, sums, results, nest.tiles, "stack")
+    assert nest.row is not None
+    assert nest.together is not None
+    if tiling.is_bounded(s, block, nest.together):
+        s.pad_sum(block, nest.together)
+    tiling.settle_edges(s, found, choice.tile, nest.row, nest.lane, block, packed=True)
+    for loop in s.get_loops(moved)[-2:]:
+        if tiling.is_bounded(s, moved, loop):
+            s.pad(moved, loop)
+    if not found.vector.is_constant:
+        compute_near(s, panel, nest.panels)
+        packing.copy_vectors(s, panel, dot.beside, choice.tile.lanes)
+    loops = s.get_loops(block)
+    s.decompose_reduction(block, loops[loops.index(nest.row) - 1])
+    s.split(s.get_loops(moved)[-1], dot.lanes)
+    lay_out(s, own, _by_tiles(found, dot, dot.rows, dot.lanes))
+    _in_whole_tiles(s, found, dot, nest.together, moved, f"{block}.init")
+    if choice.prefetch:
+        s.prefetch(panel, nest.panels, 1, tiling.inside_of(s, block, nest.tiles)[0], apart=choice.prefetch)
+    return nest.outer
 
 
 def _places(found: Contraction) -> list[int]:
@@ -119,11 +117,10 @@ def _pack(s: Schedule, found: Contraction, choice: Choice, dot: Dot) -> str:
     return panel
 
 
-def _in_blocks(s: Schedule, found: Contraction, choice: Choice, dot: Dot) -> Schedule:
+def _in_blocks(s: Schedule, found: Contraction, choice: Choice, dot: Dot, results: Sequence[str], sums: str) -> Var:
     """Sums in blocks of terms, so that what all tiles of rows read of a panel stays in the first cache: tiles of sums
     lie in memory tile by tile, and are taken up and put down for each block."""
     block = found.block.name
-    results, sums = results_apart(s, found)
     _pack(s, found, choice, dot)
     nest = tile_loops(s, found, choice)
     assert nest.terms is not None
@@ -142,10 +139,7 @@ def _in_blocks(s: Schedule, found: Contraction, choice: Choice, dot: Dot) -> Sch
         for loop in outer[s.get_loops(name).index(nest.tiles) + 1 :]:
             s.unroll(loop)
     s.vectorize(s.get_loops(f"{block}.init")[-1])
-    for name in results:
-        s.vectorize(s.split(s.get_loops(name)[-1], choice.tile.lanes, tail="mask")[1])
-    s.parallel(nest.outer)
-    return s
+    return nest.outer
 
 
 def _by_tiles(found: Contraction, dot: Dot, rows: int, columns: int) -> Layout:

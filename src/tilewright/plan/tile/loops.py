@@ -4,8 +4,7 @@ of a tiled contraction: splits, order, kinds, and its edges, where vectors that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from tilewright.analysis.known import resolved
 from tilewright.analysis.sizes import known
@@ -77,11 +76,9 @@ def in_vectors(s: Schedule, loop: Var, lanes: int) -> tuple[Var, Var]:
     return vectors, lane
 
 
-def copied_by(s: Schedule, step: Callable[..., Any], *arguments: Any) -> list[str]:
-    """Takes a step. Returns the names of the blocks that it made: the copies in the loops behind a cut."""
-    before = {b.name for b in blocks(s.func.body)}
-    step(*arguments)
-    return [b.name for b in blocks(s.func.body) if b.name not in before]
+def with_copies(s: Schedule, block: str) -> list[str]:
+    """The block, and its copies in loops behind a cut, as they were made."""
+    return [block, *(copy for copy, original in s.copies.items() if original == block)]
 
 
 def split_columns(s: Schedule, columns: Var, tile: RegisterTile) -> tuple[Var, Var, Var]:
@@ -164,7 +161,7 @@ def edges_alone(s: Schedule, loop: Var) -> None:
 
 def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:
     """Terms of a sum, and of its copies in loops behind a cut, that are zero for all of a tile are not computed."""
-    for block in [b for b in blocks(s.func.body) if edges and b.init is not None and b.name.startswith(dot)]:
+    for block in [b for b in blocks(s.func.body) if edges and b.init is not None and b.name in with_copies(s, dot)]:
         bound = [v for e in edges if isinstance(v := block.axes[e.axis].binding, Var)]
         loops = [v for v in bound if find_loop(s.func, v).kind is LoopKind.SERIAL]
         for loop in loops:
@@ -200,13 +197,12 @@ def panel_over_the_edge(
     tails = dict(vectors)
     if whole:
         place = {block: s.get_loops(block).index(loop) for block, loop in vectors.items()}
-        made = copied_by(s, s.partition, panels, whole)
-        original = {name: block for name in made for block in vectors if name.startswith(f"{block}.tail")}
-        tails = {name: s.get_loops(name)[place[block]] for name, block in original.items()}
+        s.partition(panels, whole)
+        tails = {name: s.get_loops(name)[place[block]] for name, block in s.copies.items() if block in vectors}
     for name, loop in tails.items():
-        plain = [rest // tile.lanes] if packing is not None and name.startswith(packing) else []
+        plain = [rest // tile.lanes] if packing is not None and name in with_copies(s, packing) else []
         cut_at(s, loop, sorted({*plain, alive}))
-    return [name for name in tails if name.startswith(f"{found.block.name}.tail")]
+    return [name for name in tails if s.copies.get(name) == found.block.name]
 
 
 def settle_edges(

@@ -13,7 +13,7 @@ from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.tile.loops import copied_by, order_tile
+from tilewright.plan.tile.loops import order_tile, with_copies
 from tilewright.plan.tile.registers import lay_out
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
@@ -127,18 +127,17 @@ def copy_terms(s: Schedule, copy: str, depth: int, lanes: int) -> None:
     s.vectorize(s.split(inner, 2 * lanes, tail="mask")[1])
 
 
-def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, masked: int = 0) -> list[str]:
+def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, masked: int = 0) -> None:
     """Panels are filled in vectors of their width, or of so many lanes under a mask. One over the end, which has places
     to be filled in, is apart from the others, where there is a loop over `panels`; and so are these places, where it is
-    known that so many elements are `left` for it. Returns the blocks."""
-    copies = [panel]
+    known that so many elements are `left` for it."""
     if panels and isinstance(only_store(s, panel), Select):
-        copies += copied_by(s, s.partition, panels[0])
-        copies += copied_by(s, s.partition, s.get_loops(copies[-1])[-1], left) if left else ()
-    for copy in copies:
+        s.partition(panels[0])
+        if left:
+            s.partition(s.get_loops(with_copies(s, panel)[-1])[-1], left)
+    for copy in with_copies(s, panel):
         lane = s.get_loops(copy)[-1]
         s.vectorize(s.split(lane, masked, tail="mask")[1] if masked else lane)
-    return copies
 
 
 def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var, lanes: int) -> None:

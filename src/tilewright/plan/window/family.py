@@ -13,7 +13,6 @@ hold                             what a tile reads of rows, in registers
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass
 
 from tilewright.analysis.known import limits
@@ -26,7 +25,6 @@ from tilewright.plan.tile.loops import cut_at, extent, loop_of, write_out
 from tilewright.plan.tile.registers import Lanes, lay_in_lanes
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.step import Refused
 from tilewright.target import Target
 from tilewright.target.transfer import byte_cycles, reread_seconds, rewrite_seconds
 from tilewright.types.scopes import Scope
@@ -149,8 +147,7 @@ def trim_rows(s: Schedule, w: Windows) -> None:
     """Leaves rows of zeros out of sums, where all weights are finite: a tile that is the whole image knows the place of
     each. There are none where something else is around the image."""
     for loop in window_loops(s, w)[1] if w.finite else ():
-        with suppress(Refused):
-            s.trim_sum(w.block, loop)
+        s.attempt(s.trim_sum, w.block, loop)
 
 
 def hold(s: Schedule, w: Windows, pad: str, tile: Var, rows: int, lanes: int, image: Var | None = None) -> None:

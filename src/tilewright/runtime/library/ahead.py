@@ -5,7 +5,9 @@
         write_library(place, [exe.program], name, ahead=ahead)
 
 A thread writes them to a file without a name beside the place, from WEIGHTS_AT on, where a library has them unless its
-code is longer than that. Whatever does not come to be that way is written afterwards: the library has the same bytes.
+code is longer than that; a file for weights alone has them from its beginning. They go past the system's cache, where
+that can be done: the processors compile meanwhile, and memory is left to them. Whatever does not come to be that way is
+written afterwards: the library has the same bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tilewright.codegen.library.places import WEIGHTS_AT
-from tilewright.runtime.library.weights import Weights
+from tilewright.runtime.library.weights import Weights, lay_out
 from tilewright.runtime.program import Program
 from tilewright.store.blocks import LARGE_PAGE, write_parts
+from tilewright.store.direct import write_past_cache
 from tilewright.store.files import unnamed_file
 
 Array = np.ndarray[Any, Any]
@@ -38,15 +41,17 @@ def tell_constants(constants: Sequence[Array]) -> None:
 
 
 class Ahead:
-    """The weights of a library at a place, for the one program that is compiled inside of its `with`. Nothing is left
-    of them where no library takes them, and nothing is written where the system has no files without names."""
+    """The weights of a library at a place, or of a file for them, for the one program that is compiled inside of its
+    `with`. Nothing is left of them where no library takes them, and nothing is written where the system has no files
+    without names."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, place: Path, alone: bool = False) -> None:
+        """`alone`: the file at the place is to hold nothing but the weights."""
+        self._place, self._alone = place, alone
         self._sizes: list[int] | None = None
         self._is_one = True
         self._thread: threading.Thread | None = None
-        self._made: tuple[Weights, list[int]] | None = None
+        self._made: tuple[Weights, list[list[int]]] | None = None
         self._file: BinaryIO | None = None
         self._before: Token[Ahead | None] | None = None
 
@@ -76,21 +81,27 @@ class Ahead:
             self._thread.start()
 
     def _write(self, file: BinaryIO, constants: Sequence[Array]) -> None:
-        weights = Weights()
-        places = weights.places(constants)
-        weights.close()
+        laid_out = lay_out([constants])
+        weights = laid_out[0]
         try:
-            write_parts(file, weights.parts, WEIGHTS_AT)
+            if not write_past_cache(file, weights.parts, self._start):
+                write_parts(file, weights.parts, self._start)
+            if self._alone:
+                weights.stamp()  # whoever writes the library asks for it
         except OSError:  # the disk is full: whoever writes the library says so
             return
-        self._made = weights, places
+        self._made = laid_out
+
+    @property
+    def _start(self) -> int:
+        return 0 if self._alone else WEIGHTS_AT
 
     def _join(self) -> None:
         if self._thread is not None:
             self._thread.join()
 
-    def weights_of(self, programs: Sequence[Program]) -> tuple[Weights, list[int]] | None:
-        """The weights of programs, and where those of each constant begin; None where they were not written."""
+    def weights_of(self, programs: Sequence[Program]) -> tuple[Weights, list[list[int]]] | None:
+        """The weights of programs, as `lay_out` gives them; None where they were not written."""
         self._join()
         if len(programs) != 1 or not self._is_one or self._sizes != [array.nbytes for array in programs[0].constants]:
             return None
@@ -101,9 +112,4 @@ class Ahead:
         assert self._file is not None
         assert self._made is not None
         file, self._file = self._file, None
-        at, inside = WEIGHTS_AT, dict[int, int]()
-        for part in self._made[0].parts:
-            if isinstance(part, memoryview):
-                inside[id(part)] = at
-            at += memoryview(part).nbytes
-        return file, inside
+        return file, self._made[0].inside(self._start)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,15 @@ class _Placed:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a library knows of the file of its weights: bytes and the two sums of native/weights.py."""
+
+    bytes: int
+    first: int
+    second: int
+
+
 class Weights:
     """The arrays as they come. Nothing is copied, and little is read: only arrays that begin and end alike are
     compared, by their checksums."""
@@ -45,6 +55,7 @@ class Weights:
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
         self.size = 0
+        self._stamp: Stamp | None = None
         self._alike: dict[tuple[int, bytes, bytes], list[_Placed]] = {}
 
     def place(self, array: Array) -> int:
@@ -70,23 +81,32 @@ class Weights:
         self.parts.append(bytes(gap))
         self.size += gap
 
+    def stamp(self) -> Stamp:
+        """The stamp of closed weights, which are read for it, once."""
+        if self._stamp is None:
+            self._stamp = self._read_stamp()
+        return self._stamp
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What a library knows of the file of its weights: bytes and the two sums of native/weights.py."""
+    def _read_stamp(self) -> Stamp:
+        first = second = 0
+        for words in _words_of(self.parts):
+            total, behind = _sums(words)
+            first, second = (first + total) % _MODULUS, (second + len(words) * first + behind) % _MODULUS
+        return Stamp(self.size, first, second)
 
-    bytes: int
-    first: int
-    second: int
+    def inside(self, start: int) -> dict[int, int]:
+        """Where parts are in a file that has the weights from `start` on, by their `id`. Of parts that are one object,
+        it knows one."""
+        sizes = [memoryview(part).nbytes for part in self.parts]
+        return dict(zip(map(id, self.parts), accumulate(sizes, initial=start), strict=False))
 
 
-def stamp_of(weights: Weights) -> Stamp:
-    """The stamp of closed weights."""
-    first = second = 0
-    for words in _words_of(weights.parts):
-        total, behind = _sums(words)
-        first, second = (first + total) % _MODULUS, (second + len(words) * first + behind) % _MODULUS
-    return Stamp(weights.size, first, second)
+def lay_out(programs: Iterable[Sequence[Array]]) -> tuple[Weights, list[list[int]]]:
+    """The closed weights of programs with these constants, and where each constant of each program begins."""
+    weights = Weights()
+    places = [weights.places(constants) for constants in programs]
+    weights.close()
+    return weights, places
 
 
 def _sums(words: Array) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from tilewright.runtime.library.header import header_text
 from tilewright.runtime.library.javascript import javascript
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
 from tilewright.runtime.library.wasm import wasm_module
-from tilewright.runtime.library.weights import Weights, stamp_of
+from tilewright.runtime.library.weights import lay_out
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
 from tilewright.store.blocks import write_parts
@@ -66,7 +66,8 @@ def write_library(
     """Writes programs of one model, for different machines, as one shared library, or as an object file or a static
     library where the name ends so; its C header, and a file for its weights, where these are asked for. A name that
     ends in `.wasm` makes a module of WebAssembly, and the header is JavaScript. Each file is written whole or not at
-    all, the library last. A shared library takes the weights that `ahead` has written for its place.
+    all, the library last. A shared library, or the file of weights where one is asked for, takes what `ahead` has
+    written for its place.
 
     Raises UserError for a name that is none in C, a place where no file can be written, and what no library can hold.
     """
@@ -82,26 +83,18 @@ def write_library(
         _write_module(path, programs, name, header, weights, sources)
         return
     made = None if ahead is None else ahead.weights_of(programs)
-    held, found = _weights(programs) if made is None else (made[0], [made[1]])
-    stamp = None if weights is None else stamp_of(held)
+    held, found = made or lay_out(program.constants for program in programs)
+    stamp = None if weights is None else held.stamp()
     forks = any(len(program.code) > 1 for program in programs)
     parts = Parts(name, programs, found, forks, stamp)
     library = _file(parts, () if stamp is not None else held.parts, Path(path_of(path)).suffix)
     if weights is not None:
-        _write(weights, held.parts, sources)
+        _write(weights, held.parts, sources, made and ahead)
     if header is not None:
         text = header_text(parts)
         is_cpp = Path(path_of(header)).suffix in CPP_HEADERS
         _write(header, [(cpp_text(name, text) if is_cpp else text).encode()], sources)
-    _write(path, library, sources, None if made is None else ahead)
-
-
-def _weights(programs: Sequence[Program]) -> tuple[Weights, list[list[int]]]:
-    """The weights of programs, and where those of each begin."""
-    held = Weights()
-    found = [held.places(program.constants) for program in programs]
-    held.close()
-    return held, found
+    _write(path, library, sources, made and ahead if weights is None else None)
 
 
 def _write(

@@ -31,7 +31,7 @@ from tilewright.loops.nodes import Block, For, Function, If, LoopKind, Seq, Stmt
 from tilewright.schedule import facts
 from tilewright.schedule.find import primitive
 from tilewright.schedule.nests import nested, settle
-from tilewright.schedule.step import Obstacle, Step, fresh_blocks, rewritten
+from tilewright.schedule.step import Copies, Obstacle, Step, fresh_blocks, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
 
@@ -79,7 +79,7 @@ def split(function: Function, loop: For, factor: int, *, tail: str = "exact") ->
     kind = LoopKind.SERIAL if loop.kind is LoopKind.UNROLL else loop.kind
     made = loop.replace(var=outer, begin=const(0), end=count, body=body, kind=kind)
     if rest is not None:
-        return rewritten(function, loop, seq(made, rest), (outer, inner, rest.var), proof)
+        return rewritten(function, loop, seq(made, rest), (outer, inner, rest.var), proof, copies=_copies(loop, rest))
     return rewritten(function, loop, made, (outer, inner, None) if tail == "peel" else (outer, inner), proof)
 
 
@@ -98,6 +98,11 @@ def _no_place(loop: For, factor: int, extent: Expr) -> Obstacle:
 def _second_part(function: Function, loop: For) -> For:
     """A part of a loop with what it defines defined anew; its blocks are called NAME.tail."""
     return cast(For, fresh_blocks(function, fresh_copy(loop), ".tail"))
+
+
+def _copies(part: Stmt, second: Stmt) -> Copies:
+    """The blocks of a second part that are named anew, each with the one that it is a copy of."""
+    return tuple([(c.name, b.name) for b, c in zip(blocks(part), blocks(second), strict=True) if c.name != b.name])
 
 
 def _require_repeatable(loop: For, factor: int, extent: Expr) -> None:
@@ -141,7 +146,8 @@ def partition(function: Function, loop: For, at: int | None = None, dead: bool =
     parts = (first, _second_part(function, rest) if isinstance(first, For) and isinstance(rest, For) else rest)
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
-    return rewritten(function, loop, made, variables, f"each iteration of {loop.name} runs once, in the same order")
+    evidence = f"each iteration of {loop.name} runs once, in the same order"
+    return rewritten(function, loop, made, variables, evidence, copies=_copies(rest, parts[1]))
 
 
 def _guarded(loop: For, body: Stmt, conditions: list[Expr]) -> Stmt:
@@ -264,7 +270,8 @@ def tile(function: Function, rows: Var, columns: Var, height: int, width: int, *
     two = split(one.function, columns, width, tail=tail)
     io, ii, jo, ji = (v for step in (one, two) for v in cast(tuple[Var, ...], step.made)[:2])
     done = reorder(two.function, io, jo, ii, ji)
-    return Step(done.function, (io, jo, ii, ji), (*one.evidence, *two.evidence, *done.evidence))
+    evidence = (*one.evidence, *two.evidence, *done.evidence)
+    return Step(done.function, (io, jo, ii, ji), evidence, one.copies + two.copies)
 
 
 @primitive("cannot skew loops {loop} and {inner}")

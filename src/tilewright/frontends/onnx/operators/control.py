@@ -13,12 +13,12 @@ from tilewright.frontends.build.choice import Choice
 from tilewright.frontends.build.loop import Results, inside
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.differing import Differing, refusal
+from tilewright.frontends.onnx.branches.differing import Differing, refusal
+from tilewright.frontends.onnx.branches.shared_calls import shared_call
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.ending import Ending
 from tilewright.frontends.onnx.operators.repeat import known_of, names_used, place_of_loop, scan_graph, truth
 from tilewright.frontends.onnx.registry import Ints, handles
-from tilewright.frontends.onnx.shared_calls import shared_call
 
 if TYPE_CHECKING:
     from onnx import GraphProto

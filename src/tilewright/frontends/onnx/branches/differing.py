@@ -28,10 +28,10 @@ from tilewright.frontends.build.names import clip
 from tilewright.frontends.build.problems import Problems, Unsupported
 from tilewright.frontends.build.scopes import UNREAD, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.branches.spliced import names_defined, results_of
+from tilewright.frontends.onnx.branches.uses import At, Uses
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.order import names_taken
-from tilewright.frontends.onnx.spliced import names_defined, results_of
-from tilewright.frontends.onnx.uses import At, Uses
 from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:
