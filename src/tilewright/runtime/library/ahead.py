@@ -40,6 +40,11 @@ def tell_constants(constants: Sequence[Array]) -> None:
         ahead.begin(constants)
 
 
+def _import_writer() -> None:
+    """Imports what writes libraries, which takes 50 ms, while LLVM works without Python's lock."""
+    from tilewright.runtime.library import write  # noqa: F401
+
+
 class Ahead:
     """The weights of a library at a place, or of a file for them, for the one program that is compiled inside of its
     `with`. Nothing is left of them where no library takes them, and nothing is written where the system has no files
@@ -79,6 +84,7 @@ class Ahead:
             self._file = file
             self._thread = threading.Thread(target=self._write, args=(file, list(constants)), daemon=True)
             self._thread.start()
+            threading.Thread(target=_import_writer, daemon=True).start()
 
     def _write(self, file: BinaryIO, constants: Sequence[Array]) -> None:
         laid_out = lay_out([constants])
