@@ -5,8 +5,7 @@
         write_library(place, [exe.program], name, ahead=ahead)
 
 A thread writes them to a file without a name beside the place, from WEIGHTS_AT on, where a library has them unless its
-code is longer than that; a file for weights alone has them from its beginning. They go past the system's cache, where
-that can be done: the processors compile meanwhile, and memory is left to them. Whatever does not come to be that way is
+code is longer than that; a file for weights alone has them from its beginning. Whatever does not come to be that way is
 written afterwards: the library has the same bytes.
 """
 
@@ -25,7 +24,6 @@ from tilewright.codegen.library.places import WEIGHTS_AT
 from tilewright.runtime.library.weights import Weights, lay_out
 from tilewright.runtime.program import Program
 from tilewright.store.blocks import LARGE_PAGE, write_parts
-from tilewright.store.direct import write_past_cache
 from tilewright.store.files import unnamed_file
 
 Array = np.ndarray[Any, Any]
@@ -90,8 +88,7 @@ class Ahead:
         laid_out = lay_out([constants])
         weights = laid_out[0]
         try:
-            if not write_past_cache(file, weights.parts, self._start):
-                write_parts(file, weights.parts, self._start)
+            write_parts(file, weights.parts, self._start)
             if self._alone:
                 weights.stamp()  # whoever writes the library asks for it
         except OSError:  # the disk is full: whoever writes the library says so
