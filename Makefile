@@ -24,10 +24,12 @@ test: lint
 	$(BIN)/python -m compileall -q src tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# The differential tests with many more random programs: minutes instead of seconds.
+# The differential tests with many more random programs, and with all cases where `make test` takes some (tests/drawn.py):
+# minutes instead of seconds.
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
-		compiled_ops.py kernels.py traces.py reduced_precision.py) tests/models/test_onnx_backend.py
+		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py) \
+		$(addprefix tests/models/test_onnx_,backend.py composed.py)
 
 # Minutes. Small models with extreme integers, in processes of their own: make fuzz-attributes ARGS='--count 500 --first 3000'
 fuzz-attributes: $(TEST)

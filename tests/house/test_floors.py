@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def _sources() -> dict[str, str]:
 
 def imports_of(sources: Mapping[str, str]) -> dict[str, set[str]]:
     """Which of the modules each of them imports: anywhere, for types only and inside functions too."""
-    return {name: set(_imported(name, ast.parse(text), sources)) - {name} for name, text in sources.items()}
+    return {name: set(_imported(name, parsed(text), sources)) - {name} for name, text in sources.items()}
 
 
 def _imported(name: str, tree: ast.Module, known: Mapping[str, str]) -> Iterator[str]:
@@ -175,9 +176,15 @@ def _walk(start: str, arrows: Mapping[str, set[str]], seen: set[str], order: lis
             waiting += [(n, False) for n in sorted(arrows[name]) if n not in seen]
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a module, of which several tests ask."""
+    return ast.parse(source)
+
+
 def functions_of(source: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
     """The functions of a module with their lines, decorators and signature included."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])

@@ -14,8 +14,14 @@ import pytest
 from cli_models import save_affine
 from tilewright.cli.streams import UNREAD
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "TILEWRIGHT_STORE": "off"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _store(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The model is compiled once for all commands that run it."""
+    ENVIRONMENT["TILEWRIGHT_STORE"] = str(tmp_path_factory.mktemp("store"))
 
 
 def shell(words: str, folder: Path) -> tuple[int, str, str]:

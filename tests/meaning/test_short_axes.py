@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from compiled_once import compiled
+from drawn import drawn
 from tilewright.frontends.onnx import read
 from tilewright.target import Target
 from tilewright.target.host import current_host
@@ -45,21 +46,21 @@ def values(shape: Sequence[int], kind: Any) -> Array:
     return (np.random.default_rng(0).standard_normal(shape) * 4).astype(kind)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("depth", [0, 1])
-@pytest.mark.parametrize("columns", [64, LONG])
-def test_products_of_few_terms(target: str, kind: Any, transposed: bool, depth: int, columns: int) -> None:
+@pytest.mark.parametrize(
+    ("target", "kind", "transposed", "depth", "columns", "rows"),
+    drawn(TARGETS, TYPES, [False, True], [0, 1], [64, LONG], ["m", 40]),
+)
+def test_products_of_few_terms(
+    target: str, kind: Any, transposed: bool, depth: int, columns: int, rows: int | str
+) -> None:
     """Rows that only the call knows, and as many as the model says."""
     b, c = values((depth, columns), kind), values((columns,), kind)
     given = np.ascontiguousarray(b.T if transposed else b)
-    for rows in ("m", 40):
-        ports = {"a": (kind, (rows, depth)), "b": (kind, given.shape), "c": (kind, c.shape)}
-        exe = tw.compile(model_of("Gemm", ports, {}, transB=int(transposed)), target=target)
-        for m in ROWS if rows == "m" else (40,):
-            a = values((m, depth), kind)
-            np.testing.assert_allclose(exe(a, given, c)[0], a @ b + c, rtol=1e-5, atol=1e-5)
+    ports = {"a": (kind, (rows, depth)), "b": (kind, given.shape), "c": (kind, c.shape)}
+    exe = tw.compile(model_of("Gemm", ports, {}, transB=int(transposed)), target=target)
+    for m in ROWS if rows == "m" else (40,):
+        a = values((m, depth), kind)
+        np.testing.assert_allclose(exe(a, given, c)[0], a @ b + c, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -83,18 +84,22 @@ def test_einsums_over_short_axes(equation: str, dynamic: bool) -> None:
             np.testing.assert_array_equal(fixed.run(arrays)["y"], expected)
 
 
-@pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd", "ReduceL2", "ReduceLogSum", "ReduceSumSquare"])
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 130)])
-def test_sums_over_empty_axes(op: str, shape: tuple[int, ...]) -> None:
-    for axis in range(len(shape)):
-        x = values(shape, np.float32)
-        for given in (shape, [f"n{d}" for d in range(len(shape))]):
-            constants = {"axes": np.array([axis])}
-            exe = tw.compile(model_of(op, {"x": (np.float32, given)}, constants, keepdims=0))
-            with np.errstate(divide="ignore"):
-                meaning = {"ReduceProd": np.prod, "ReduceLogSum": lambda x, axis: np.log(np.sum(x, axis))}
-                expected = meaning.get(op, np.sum)(x, axis=axis)
-            np.testing.assert_array_equal(exe(x)[0], expected)
+SHAPES = ((0,), (3, 0), (0, 3), (2, 0, 130))
+SUMS = ("ReduceSum", "ReduceProd", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")
+
+
+@pytest.mark.parametrize(
+    ("op", "along", "dynamic"), drawn(SUMS, [(s, n) for s in SHAPES for n in range(len(s))], [False, True])
+)
+def test_sums_over_empty_axes(op: str, along: tuple[tuple[int, ...], int], dynamic: bool) -> None:
+    shape, axis = along
+    x = values(shape, np.float32)
+    given = [f"n{d}" for d in range(len(shape))] if dynamic else shape
+    exe = tw.compile(model_of(op, {"x": (np.float32, given)}, {"axes": np.array([axis])}, keepdims=0))
+    with np.errstate(divide="ignore"):
+        meaning = {"ReduceProd": np.prod, "ReduceLogSum": lambda x, axis: np.log(np.sum(x, axis))}
+        expected = meaning.get(op, np.sum)(x, axis=axis)
+    np.testing.assert_array_equal(exe(x)[0], expected)
 
 
 RESIZES = {
@@ -107,17 +112,15 @@ RESIZES = {
 }
 
 
-@pytest.mark.parametrize("case", RESIZES)
-@pytest.mark.parametrize("height", [1, 4, 9])
-def test_resizing_to_sizes_a_dimension_that_is_fixed(case: str, height: int) -> None:
+@pytest.mark.parametrize(("case", "height", "level"), drawn(RESIZES, [1, 4, 9], [0, 3]))
+def test_resizing_to_sizes_a_dimension_that_is_fixed(case: str, height: int, level: int) -> None:
     constants = {"roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32), "sizes": np.array([1, 2, 7, 5])}
     model = model_of("Resize", {"x": (np.float32, (1, 2, "H", 3))}, constants, **RESIZES[case])
     x = values((1, 2, height, 3), np.float32)
     (expected,) = compiled(model)(x)
-    for level in (0, 3):
-        (result,) = tw.compile(model, dims={"H": height}, level=level)(x)
-        assert result.shape == expected.shape
-        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    (result,) = tw.compile(model, dims={"H": height}, level=level)(x)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
 OTHERS: dict[str, tuple[str, dict[str, Array], dict[str, Any]]] = {

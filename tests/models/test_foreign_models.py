@@ -122,10 +122,11 @@ def test_a_small_network(target: str, tmp_path: Path) -> None:
     check(SMALL, target, tmp_path)
 
 
-def drawn_for(group: int, target: str) -> list[Model]:
-    """The random models of a group that are right here, and whose types the target has."""
+@cache
+def drawn_for(group: int, has_f16: bool) -> list[Model]:
+    """The random models of a group that are right here, and whose types a target has."""
     models = [drawn(seed) for seed in range(GROUP * group, GROUP * (group + 1))]
-    if not Target.parse(target).has_f16c:
+    if not has_f16:
         models = [m for m in models if not any(a.dtype == np.float16 for a in m.values.values())]
     if outcome(models)[0] != "right":
         models = [m for m in models if outcome([m])[0] == "right"]
@@ -137,7 +138,7 @@ def check_drawn(group: int, target: str, folder: Path) -> None:
     """A group of random models gives what ONNX's reference does, by the same bounds as on x86-64."""
     if target in MACHINES:
         needs(MACHINES[target])
-    models = drawn_for(group, target)
+    models = drawn_for(group, Target.parse(target).has_f16c)
     exe = tw.compile(put_together(models), target=target)
     feeds = {name: array for m in models for name, array in m.feeds.items()}
     expected = {name: array for m in models for name, array in m.expected.items()}

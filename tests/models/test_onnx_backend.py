@@ -1,4 +1,4 @@
-"""The ONNX project's own backend suite: every node case through `tilewright.frontends.onnx.backend`.
+"""The ONNX project's own backend suite: node cases through `tilewright.frontends.onnx.backend`, all by `make long`.
 
 `onnx_expected_failures.txt` lists the cases that do not pass, under headings `# reason`. A listed case that passes
 fails the run, and so does an unlisted one that fails: the list is always the truth. After a change that wins cases run
@@ -16,18 +16,18 @@ import hashlib
 import re
 import sys
 import warnings
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings as hypothesis_settings
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from onnx_features import features_of
 
+from drawn import LONG, cover, pairs
 from tilewright.compiler import compile_module
 from tilewright.frontends.onnx import backend
 from tilewright.graph.nodes import Module
@@ -105,14 +105,29 @@ def array_of(value: object) -> object:
 
 CASES = load_cases()
 EXPECTED = read_list()
-LONG = hypothesis_settings.get_current_profile_name() == "long"
 
 
-def is_drawn(case: TestCase) -> bool:
-    """Whether every run takes a case. An expanded one is a composition of operators, of which other cases are, whose
-    results are those of the case with the operator itself: a third of those that pass are taken, all by `make long`."""
-    expanded = case.name.endswith("_expanded") and case.name not in EXPECTED
-    return LONG or not expanded or zlib.crc32(case.name.encode()) % 3 == 0
+def cases_drawn() -> list[TestCase]:
+    """The cases that every run takes; `make long` takes all. Of those that pass, each two features that some case has
+    are in one that is taken. An expanded case is a composition of operators, of which other cases are, and its results
+    are those of the case with the operator itself: of these, each feature is in one. Other data for a program that is
+    compiled already are taken, too."""
+    if LONG:
+        return CASES
+    passing = [case for case in CASES if case.name not in EXPECTED]
+    plain, expanded = ([c for c in passing if ("_expanded" in c.name) is is_so] for is_so in (False, True))
+    taken = [plain[n] for n in cover([pairs(features_of(c.model, c.data_sets[0][0])) for c in plain])]
+    taken += [expanded[n] for n in cover([set(features_of(c.model, c.data_sets[0][0])) for c in expanded])]
+    programs = {program_of(case.model) for case in taken}
+    return [case for case in CASES if case.name in EXPECTED or program_of(case.model) in programs]
+
+
+def program_of(model: ModelProto) -> bytes:
+    """A model without its name."""
+    other = ModelProto()
+    other.CopyFrom(model)
+    other.graph.ClearField("name")
+    return other.SerializeToString(deterministic=True)
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +139,7 @@ def _uncached_and_limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", [case for case in CASES if is_drawn(case)], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases_drawn(), ids=lambda case: case.name)
 def test_node(case: TestCase) -> None:
     if case.name not in EXPECTED:
         run_case(case)

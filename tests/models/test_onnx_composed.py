@@ -13,6 +13,7 @@ from onnx_runtime import session_of
 
 import tilewright as tw
 from compiled_once import compiled
+from drawn import drawn
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.report.errors import TilewrightError
@@ -252,9 +253,10 @@ def test_deformable_convolution(attributes: dict[str, Any], group: int, offsets:
 # Matrices, signals, counts, bits
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(3, 3), (5, 1, 1), (2, 3, 4, 4), (7, 7), (0, 3, 3), (4, 0, 0)])
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "dynamic"),
+    drawn([np.float32, np.float64], [(3, 3), (5, 1, 1), (2, 3, 4, 4), (7, 7), (0, 3, 3), (4, 0, 0)], [False, True]),
+)
 def test_determinants(dtype: Any, shape: tuple[int, ...], dynamic: bool) -> None:
     x = generator(*shape).normal(size=shape).astype(dtype)
     node, feeds = helper.make_node("Det", ["x"], ["y"]), {"x": x}
@@ -304,9 +306,7 @@ def test_counts_of_sequences(mode: str, least: int, most: int, skip: int) -> Non
             check(proto, feeds, by_runtime(proto, feeds))
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("ascending", [True, False])
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("axis", "ascending", "dynamic"), drawn([0, 1, -1], [True, False], [False, True]))
 def test_unique_slices(axis: int, ascending: bool, dynamic: bool) -> None:
     for shape in ((6, 4), (3, 7, 2), (1, 1), (12, 1)):
         x = generator(*shape).integers(0, 2, shape).astype(np.float32)
