@@ -12,7 +12,7 @@ written afterwards: the library has the same bytes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from pathlib import Path
 from types import TracebackType
@@ -38,19 +38,15 @@ def tell_constants(constants: Sequence[Array]) -> None:
         ahead.begin(constants)
 
 
-def _import_writer() -> None:
-    """Imports what writes libraries, which takes 50 ms, while LLVM works without Python's lock."""
-    from tilewright.runtime.library import write  # noqa: F401
-
-
 class Ahead:
     """The weights of a library at a place, or of a file for them, for the one program that is compiled inside of its
     `with`. Nothing is left of them where no library takes them, and nothing is written where the system has no files
     without names."""
 
-    def __init__(self, place: Path, alone: bool = False) -> None:
-        """`alone`: the file at the place is to hold nothing but the weights."""
-        self._place, self._alone = place, alone
+    def __init__(self, place: Path, alone: bool = False, meanwhile: Callable[[], None] | None = None) -> None:
+        """`alone`: the file at the place is to hold nothing but the weights. `meanwhile` is called by a thread while
+        they are written."""
+        self._place, self._alone, self._meanwhile = place, alone, meanwhile
         self._sizes: list[int] | None = None
         self._is_one = True
         self._thread: threading.Thread | None = None
@@ -82,7 +78,8 @@ class Ahead:
             self._file = file
             self._thread = threading.Thread(target=self._write, args=(file, list(constants)), daemon=True)
             self._thread.start()
-            threading.Thread(target=_import_writer, daemon=True).start()
+            if self._meanwhile is not None:
+                threading.Thread(target=self._meanwhile, daemon=True).start()
 
     def _write(self, file: BinaryIO, constants: Sequence[Array]) -> None:
         laid_out = lay_out([constants])
