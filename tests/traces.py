@@ -99,6 +99,7 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "at": _one_of(1, 2, 3),
     "thread": _one_of("threadIdx.x", "blockIdx.x"),
     "instruction": _instruction,
+    "traces": lambda draw, f: ["", ""],
     "key": _one_of("grain"),
     "value": _one_of(1, 2, 3),
     "distance": _one_of(1, 2),
@@ -232,6 +233,12 @@ def _pieces(draw: Draw, f: Function) -> list[Any]:
     return [parts, [""] * len(parts)]
 
 
+def _by_size(draw: Draw, f: Function) -> list[Any]:
+    """The program as it stands for small sizes and for large ones."""
+    size = pick(draw, [*(symbol.name for symbol in f.symbols), "3"])
+    return [size, [draw(st.integers(1, 4))]]
+
+
 SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "reorder": _reorder,
     "fuse": _fuse,
@@ -251,6 +258,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "merge_loops": _two_nests,
     "sum_in_parts": _summed,
     "schedule_pieces": _pieces,
+    "schedule_by_size": _by_size,
     "bind_expression": _read_by_a_block,
     "get_loop": lambda draw, f: [_loop(draw, f).name],
     "get_block": lambda draw, f: [pick(draw, _blocks(f)).name],

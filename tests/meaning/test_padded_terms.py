@@ -88,6 +88,16 @@ def test_of_large_images_nothing_is_left_out() -> None:
     assert product.size.edges == ()
 
 
+@pytest.mark.parametrize("size", [1365, 1 << 20])
+def test_images_so_large_that_their_edge_counts_for_nothing_are_not_looked_at(size: int) -> None:
+    """What it takes to find terms of padding does not grow with an image: it is dilated by half its size."""
+    small, large = (recognise(Facts(convolution(1, n, 4, 16, n // 2))) for n in (64, size + 1))
+    assert small is not None
+    assert large is not None
+    assert len(small.size.edges) == 2
+    assert large.size.edges == ()
+
+
 OTHERS = {
     "a store of no block": "  p[2] = x[0]\n",
     "a call": "  call other(p)\n",

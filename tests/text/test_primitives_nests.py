@@ -309,6 +309,27 @@ def pieces(s: tw.Schedule) -> None:
     s.schedule_pieces([["s"], ["o"]], [first, ""])
 
 
+@case("by_size", POINTS)
+def by_size(s: tw.Schedule) -> None:
+    """Calls of few elements run as they are, all others in vectors."""
+    s.schedule_by_size("n*48", [64], ["", 'i, j, k = s.get_loops("copy")\ns.vectorize(k)'])
+
+
+@wrong(POINTS)
+def bounds_that_fall(s: tw.Schedule) -> object:
+    return s.schedule_by_size("8", [4, 2], ["", "", ""])
+
+
+@wrong(POINTS)
+def a_bound_without_a_trace(s: tw.Schedule) -> object:
+    return s.schedule_by_size("8", [4], [""])
+
+
+@wrong(POINTS)
+def a_size_that_no_symbol_has(s: tw.Schedule) -> object:
+    return s.schedule_by_size("m", [4], ["", ""])
+
+
 @wrong(PREFIX)
 def a_jam_of_iterations_that_depend_on_each_other(s: tw.Schedule) -> object:
     return s.jam("i")

@@ -41,6 +41,13 @@ FEW = 16
 enough where each part costs a buffer."""
 
 
+def rows_of_calls() -> list[int]:
+    """Dynamic rows of a product in calls of few rows and of as many as are usual, each as likely: 1, 2, 3, 4, 6, 8, 12
+    and so on."""
+    powers = [1 << n for n in range(USUAL.bit_length())]
+    return sorted({n for n in (*powers, *(3 * power for power in powers)) if n <= USUAL})
+
+
 def known(extent: Expr) -> int:
     """An extent as tiles and blocks take it."""
     return int(extent.value) if isinstance(extent, Const) else LARGE

@@ -12,10 +12,11 @@ from tilewright.core.forced import Forced
 from tilewright.core.records import choice_of
 from tilewright.loops.nodes import Function
 from tilewright.plan.attention.pieces import Pieces
-from tilewright.plan.attention.schedule import Attentions
+from tilewright.plan.attention.schedule import Attentions, AttentionsByRows
+from tilewright.plan.by_rows import DispatchByRows
 from tilewright.plan.decision import Decision
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.gemm.schedule import Contractions
+from tilewright.plan.gemm.schedule import Contractions, ContractionsByRows
 from tilewright.plan.gemm.tiles import TiledContractions
 from tilewright.plan.gemm.transposed import TransposedContractions
 from tilewright.plan.nests.template import Nests
@@ -32,7 +33,8 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
-    Attentions(),
+    _ATTENTIONS := Attentions(),
+    DispatchByRows(_ATTENTIONS, AttentionsByRows),
     Pieces(),
     WinogradInput(),
     WinogradOutput(),
@@ -45,7 +47,8 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     SharedVectors(),
     ChannelsLast(),
     TransposedContractions(),
-    Contractions(),
+    _CONTRACTIONS := Contractions(),
+    DispatchByRows(_CONTRACTIONS, ContractionsByRows),
     TiledContractions(),
     TriangularProducts(),
     Nests(),

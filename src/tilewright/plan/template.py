@@ -73,9 +73,17 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
         """The schedule that `apply` goes on with."""
         return Schedule(facts.function)
 
-    @abstractmethod
     def apply(self, s: Schedule, shape: ShapeT, choice: ChoiceT) -> Schedule:
         """The schedule after the steps that the choice stands for. Raises UserError where a step cannot be proved."""
+        raise NotImplementedError(f"{self.name} has no steps")
+
+    def schedule(self, facts: Facts, shape: ShapeT, choice: ChoiceT, target: Target) -> Schedule:
+        """The kernel with a choice applied, and the nests beside its tiles scheduled, too; templates whose choices hold
+        those of others make it of these. Raises UserError where a step cannot be proved."""
+        made = self.apply(self.begin(facts), shape, choice)
+        if not self.whole:
+            schedule_beside(made, target)
+        return made
 
     def shape_of(self, facts: Facts) -> ShapeT | None:
         """What the kernel is to this template, found once for all its choices."""
@@ -102,12 +110,8 @@ class Candidate:
     seconds: float
 
     def schedule(self, facts: Facts, target: Target) -> Schedule:
-        """The kernel with this choice applied, and the nests beside its tiles scheduled, too. Raises UserError where a
-        step cannot be proved."""
-        made = self.template.apply(self.template.begin(facts), self.shape, self.choice)
-        if not self.template.whole:
-            schedule_beside(made, target)
-        return made
+        """The kernel scheduled by this choice. Raises UserError where a step cannot be proved."""
+        return self.template.schedule(facts, self.shape, self.choice, target)
 
     def decision(self, ranked: Sequence[Candidate], refusals: Iterable[Refusal] = (), forced: bool = False) -> Decision:
         """That this one was taken, of these, the cheapest first."""

@@ -18,9 +18,11 @@ from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from tilewright.expr.index_map import written
 from tilewright.expr.nodes import Var
+from tilewright.expr.parse import parse
 from tilewright.loops.edit import blocks, loops_inside
 from tilewright.loops.nodes import Function
 from tilewright.loops.verify import verify
@@ -32,7 +34,7 @@ from tilewright.schedule.blocks import axes, padding
 from tilewright.schedule.blocks import compute_at as moving
 from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import unite as pieces
-from tilewright.schedule.blocks.pieces import piece_functions, step_of_pieces
+from tilewright.schedule.blocks.pieces import piece_functions, step_by_size, step_of_pieces
 from tilewright.schedule.buffers import copies, layout
 from tilewright.schedule.facts import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
@@ -81,12 +83,36 @@ def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces:
     if len(parts) != len(traces):
         why = f"there are {counted(len(parts), 'piece')} and {counted(len(traces), 'trace')}"
         raise Obstacle(function, why, "give one trace for each piece")
-    made: list[Function] = []
-    for part, text in zip(parts, traces, strict=True):
-        piece = Schedule(part)
-        piece.replay(Trace.from_python(text))
-        made.append(piece.func)
-    return step_of_pieces(function, made)
+    return step_of_pieces(function, list(map(_replayed, parts, traces)))
+
+
+@find.primitive("cannot schedule {function.name} by {size}")
+def schedule_by_size(function: Function, size: str, bounds: Sequence[int], traces: Sequence[str]) -> Step:
+    """The program several times, of which a call runs one: where `size`, an expression over its symbols, is at most the
+    first bound, as the first trace schedules it, and so on; above the last bound as the last trace does.
+
+    for i in 0..n: …      =>      if n <= 12: for i in 0..n: … by one schedule      else: for i in 0..n: … by another
+
+    Legal where bounds rise, the last trace has none, and each trace fits.
+    """
+    if list(bounds) != sorted(set(bounds)) or len(traces) != len(bounds) + 1:
+        why = f"{counted(len(traces), 'trace')} for the bounds {', '.join(map(str, bounds)) or 'none'}"
+        raise Obstacle(function, why, "give bounds that rise, and one trace more")
+    extent = parse(size, {symbol.name: symbol for symbol in function.symbols})
+    return step_by_size(function, extent, bounds, [_replayed(function, text) for text in traces])
+
+
+_REPLAYED: WeakKeyDictionary[Function, dict[str, Function]] = WeakKeyDictionary()
+"""What the traces that schedules printed make of a function."""
+
+
+def _replayed(function: Function, text: str) -> Function:
+    """The function as a trace, as it prints, schedules it."""
+    if text not in (known := _REPLAYED.get(function, {})):
+        made = Schedule(function)
+        made.replay(Trace.from_python(text))
+        return made.func
+    return known[text]
 
 
 class Schedule:
@@ -97,7 +123,7 @@ class Schedule:
         if not isinstance(function, Function):
             what, fix = f"cannot schedule a {type(function).__name__}", "parse one: tilewright.parse(text)"
             raise UserError(what, why="a schedule rewrites a loops function", fix=fix)
-        self.func = function
+        self.func = self._begun = function
         self.trace = Trace()
         self.refused: tuple[UserError, ...] = ()
         self.copies: dict[str, str] = {}
@@ -117,6 +143,12 @@ class Schedule:
     def copy(self) -> Schedule:
         """A schedule that begins where this one is."""
         return copy(self)
+
+    def printed(self) -> str:
+        """The trace as it prints, for a step that takes it as a part of it, and need not take its steps again."""
+        text = str(self.trace)
+        _REPLAYED.setdefault(self._begun, {})[text] = self.func
+        return text
 
     def replay(self, trace: Trace) -> None:
         """Applies the steps of a trace. Raises UserError, naming the step, where one does not fit this program."""
@@ -188,6 +220,7 @@ class Schedule:
     set_scope = _method(layout.set_scope)
     storage_align = _method(layout.storage_align)
     schedule_pieces = _method(schedule_pieces)
+    schedule_by_size = _method(schedule_by_size)
 
     def _apply(self, function: Callable[..., Step], given: inspect.BoundArguments, loops: Collection[str]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is

@@ -6,14 +6,15 @@
       for …: … w.cache …                              func dense(x, w.cache, y):
                                                         for …: … w.cache …
 
-The nests at the head of a kernel that read only parameters in constant memory, and store to local
-buffers of known sizes, make a function that is run here; the kernel takes its results as parameters in place of them.
+The nests at the head of a kernel, or of a branch of it, that read only parameters in constant memory, and store to
+local buffers of known sizes, make a function that is run here; the kernel takes its results as parameters in place of
+them.
 Constants that nobody reads any more leave the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,8 @@ from tilewright.graph.constants import Held, held
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant
-from tilewright.loops.edit import loads, statements, substitute_buffers
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Seq, Stmt, Store, seq
+from tilewright.loops.edit import loads, map_statements, statements, substitute_buffers
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, If, Let, Seq, Stmt, Store, seq
 from tilewright.types.scopes import Scope
 
 Array = np.ndarray[Any, Any]
@@ -74,7 +75,7 @@ def split_head(function: Function) -> Hoisted | None:
     """The kernel and its head, where it has one."""
     inputs = function.params[: len(function.params) - function.outputs]
     known = {p for p in inputs if p.scope is Scope.CONSTANT}
-    body = function.body.body if isinstance(function.body, Seq) else (function.body,)
+    body = list(_outermost(function.body))
     local = {s.buffer for s in body if isinstance(s, Alloc) and s.buffer.scope is Scope.ARENA and _is_static(s.buffer)}
     writers: dict[Buffer, int] = {}
     for s in body:
@@ -89,9 +90,10 @@ def split_head(function: Function) -> Hoisted | None:
         if all(load.buffer in known | made | stored for load in loads(s)) and _is_plain(s, function):
             head.append(s)
             made |= stored
-    rest = [s for s in body if s not in head and not (isinstance(s, Alloc) and s.buffer in made)]
-    read = {load.buffer for s in rest for load in loads(s)}
-    if not made & read or not rest:
+    gone = {*head, *(s for s in body if isinstance(s, Alloc) and s.buffer in made)}
+    rest = map_statements(function.body, lambda s: seq() if s in gone else s)
+    read = {load.buffer for load in loads(rest)}
+    if not made & read or len(gone) == len(body):
         return None
     order = [s.buffer for s in body if isinstance(s, Alloc) and s.buffer in made]
     heads, taken = [], dict[Buffer, Buffer]()
@@ -102,7 +104,16 @@ def split_head(function: Function) -> Hoisted | None:
         taken.update((b, b.replace(scope=Scope.CONSTANT)) for b in results)
     kept = tuple(n for n, p in enumerate(inputs) if p not in known or p in read)
     params = (*(inputs[n] for n in kept), *taken.values(), *function.params[len(inputs) :])
-    return Hoisted(function.replace(params=params, body=substitute_buffers(seq(*rest), taken)), tuple(heads), kept)
+    return Hoisted(function.replace(params=params, body=substitute_buffers(rest, taken)), tuple(heads), kept)
+
+
+def _outermost(stmt: Stmt) -> Iterator[Stmt]:
+    """The outermost statements of a kernel, those of the branches of an outermost `if` among them."""
+    if isinstance(stmt, Seq | If):
+        for part in stmt.held():
+            yield from _outermost(part)
+    else:
+        yield stmt
 
 
 def _apart(head: Sequence[Stmt], made: set[Buffer]) -> list[list[Stmt]]:

@@ -61,6 +61,9 @@ class _Sharing:
         if isinstance(stmt, Seq):
             made = tuple(self.statement(s) for s in stmt.body)
             return stmt if made == stmt.body else seq(*made)
+        if isinstance(stmt, If) and stmt.cond.lanes == 1:
+            sides = [None if s is None else self.statement(s) for s in (stmt.then, stmt.otherwise)]
+            return stmt if sides == [stmt.then, stmt.otherwise] else stmt.replace(then=sides[0], otherwise=sides[1])
         return stmt
 
     def _shared(self, loop: For, seconds: float) -> Stmt:

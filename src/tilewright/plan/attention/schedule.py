@@ -24,17 +24,17 @@ from functools import lru_cache
 
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import USUAL
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import allocations, blocks, stored_buffers
 from tilewright.loops.nodes import Store
 from tilewright.loops.sizes import bytes_of, fits_stack
 from tilewright.plan.attention.shape import Attention, Size, recognise
+from tilewright.plan.by_rows import ByRows, OfRows
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
-from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import fill_panels, pack
 from tilewright.plan.tile.registers import hold_sums, made_by
@@ -59,7 +59,15 @@ class Choice:
     terms: tuple[int, int] = (1, 1)
 
 
-class Attentions(Template[Attention, Choice]):
+@dataclass(frozen=True, slots=True)
+class AttentionsByRows(ByRows):
+    """Two ways to run an attention with a dynamic number of rows."""
+
+    few: Choice
+    many: Choice
+
+
+class Attentions(OfRows[Attention, Choice]):
     """Two products with a softmax between them: scores are never all in memory."""
 
     name = "attention"
@@ -87,6 +95,15 @@ class Attentions(Template[Attention, Choice]):
 
     def price(self, choice: Choice, shape: Attention, target: Target) -> float:
         return seconds(shape.size, choice.scores, choice.sums, choice.rows, choice.together, target)
+
+    def rows(self, shape: Attention) -> Expr | None:
+        return shape.row_count if shape.size.any_rows else None
+
+    def of_call(self, shape: Attention, rows: int) -> Attention:
+        return replace(shape, size=shape.of_rows(rows))
+
+    def are_alike(self, few: Choice, many: Choice) -> bool:
+        return True
 
     def apply(self, s: Schedule, shape: Attention, choice: Choice) -> Schedule:
         found, s = shape, shape.begun.copy()

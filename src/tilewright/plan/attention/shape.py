@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.products import last_block
@@ -90,6 +90,17 @@ class Attention:
     row: Var
     column: Var
     size: Size
+
+    @property
+    def row_count(self) -> Expr:
+        """The rows of a head's scores."""
+        assert self.first.rows is not None
+        return self.first.extents[self.first.rows]
+
+    def of_rows(self, rows: int) -> Size:
+        """The numbers of a call of so many rows; of as many keys, where these are as many."""
+        keys = rows if self.first.extents[self.first.columns] is self.row_count else self.size.keys
+        return replace(self.size, rows=rows, keys=keys, any_rows=False)
 
 
 def recognise(facts: Facts) -> Attention | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.analysis.sizes import LARGE
 from tilewright.analysis.zero_terms import Edges, conditions_of_terms, live_terms
 from tilewright.expr.nodes import Const, Var
 from tilewright.expr.variables import variables_of
@@ -31,6 +32,8 @@ def edges_first(function: Function, found: Contraction) -> tuple[Contraction, tu
         about = [c for c in conditions if axes[term].var in variables_of(c)]
         used = frozenset[Var]().union(*map(variables_of, about))
         for by in [n for n in around if n is not None and used == {axes[n].var, axes[term].var}]:
+            if sizes[term] * sizes[by] > LARGE:  # so far from the edge that it counts for nothing
+                continue
             live = live_terms(about, (axes[term].var, sizes[term]), (axes[by].var, sizes[by]))
             edges.append(Edges(term, sizes[term], live, by == found.rows))
     paying = tuple(e for e in edges if pays(1.0, e.share(1)))

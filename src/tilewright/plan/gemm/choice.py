@@ -63,6 +63,11 @@ class Choice:
         return self.tile.columns // self.streams
 
     @property
+    def packing(self) -> tuple[object, ...]:
+        """How constants lie for it."""
+        return self.pack_vector, self.panel_columns, self.pack_broadcast, self.dot, self.first_packs
+
+    @property
     def part(self) -> RegisterTile:
         """The smallest tile of rows that are left over."""
         return replace(self.tile, rows=self.part_rows or self.tile.rows)

@@ -9,20 +9,24 @@ cache (`Cache.room`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.analysis.zero_terms import left_out
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
-from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
+from tilewright.plan.price.contraction import MARGIN, RegisterTile, Sums, added_cycles, cycles, tallest
 from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
 from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, room_in, wait_cycles
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
+
+
+Runs = Sequence[tuple[int, RegisterTile]]
+"""The tiles that a block of rows runs in, and how many rows each kind has."""
 
 
 @lru_cache(maxsize=1 << 13)
@@ -85,12 +89,12 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     left = sums.rows % tile.rows if choice.part_rows else 0
-    parts = [(sums.rows - left, tile), *choice.left_over(left)]
-    found = row_blocks * sum(cycles(replace(sums, rows=n), t, target) for n, t in parts if n)
-    found += _first(choice, size, sums, lies, target)
+    runs = [(n, t) for n, t in ((sums.rows - left, tile), *choice.left_over(left)) if n]
+    work = _work(sums, runs, target)
+    found = row_blocks * work + _first(choice, size, sums, runs, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
-        found += later * _again(choice, size, sums, near, target)
+        found += later * _again(choice, size, sums, runs, near, target)
     return blocks * (found + _first_rows(choice, size, sums, target) + _results(choice, size, target))
 
 
@@ -135,12 +139,17 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     )
 
 
-def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:
+def _work(sums: Sums, runs: Runs, target: Target) -> float:
+    """Cycles of all tiles of a block of rows, with panels where they are from their second use on."""
+    return sum(cycles(replace(sums, rows=rows), tile, target) for rows, tile in runs)
+
+
+def _first(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, target: Target) -> float:
     """Cycles that the first use of all panels adds to those of later ones: they come from where the operand lies, and
     are packed where a call does that."""
     tile, vector = choice.tile, size.vector
     if not choice.pack_vector or vector.constant:
-        return _again(choice, size, sums, source, target)
+        return _again(choice, size, sums, runs, source, target)
     whole = size.columns * sums.steps * vector.bytes
     if choice.first_packs:
         level = max(source, sums.panel)
@@ -158,21 +167,21 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     return moved + move_cycles(whole, source, fits(_panel_bytes(choice, size, sums.steps), target), target) + waiting
 
 
-def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:
-    """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow. A
-    constant that is prefetched comes while the panel before is computed."""
-    level = max(source, sums.panel)
+def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, target: Target) -> float:
+    """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow:
+    with the first tile, a constant that is prefetched while the panel before is computed."""
+    level, tile = max(source, sums.panel), runs[0][1]
     whole = size.columns * sums.steps * size.vector.bytes * size.parts
     if not (choice.prefetch and size.vector.constant):
-        stops = size.vector.constant and level > sums.panel and (size.any_rows or sums.rows > choice.tile.rows)
+        stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
         read = replace(sums, parts=sums.packs or sums.parts)
-        return added_cycles(read, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
-    work = (1 - target.core.unhidden) * cycles(sums, choice.tile, target)
-    found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
+        return added_cycles(read, tile, target, panel=level) + pages * wait_cycles(level, target)
+    hidden = (1 - target.core.unhidden) * _work(sums, runs, target)
+    found = _asking(whole, target) + max(whole * byte_cycles(level, target) - hidden, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
     if left and not choice.block_panels:
-        found += added_cycles(replace(sums, columns=left), choice.tile, target, panel=level)
+        found += added_cycles(replace(sums, columns=left), tile, target, panel=level)
     return found
 
 

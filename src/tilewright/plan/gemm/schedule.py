@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.sizes import known
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.plan.by_rows import ByRows, OfRows
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice, choices
 from tilewright.plan.gemm.price import seconds
 from tilewright.plan.gemm.shape import Product, recognise
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
 from tilewright.plan.tile.registers import compute_near, hold_sums, keep_near, sums_apart
@@ -54,7 +54,15 @@ class Nest:
     together: Var | None = None
 
 
-class Contractions(Template[Product, Choice]):
+@dataclass(frozen=True, slots=True)
+class ContractionsByRows(ByRows):
+    """Two ways to run a contraction with a dynamic number of rows."""
+
+    few: Choice
+    many: Choice
+
+
+class Contractions(OfRows[Product, Choice]):
     """A kernel whose work is one contraction, the columns of its result along the lanes."""
 
     name = "contraction"
@@ -69,6 +77,16 @@ class Contractions(Template[Product, Choice]):
 
     def price(self, choice: Choice, shape: Product, target: Target) -> float:
         return seconds(choice, shape.size, target)
+
+    def rows(self, shape: Product) -> Expr | None:
+        dynamic = shape.size.any_rows and shape.found.vector.is_constant
+        return shape.found.extents[shape.found.rows] if dynamic and shape.found.rows is not None else None
+
+    def of_call(self, shape: Product, rows: int) -> Product:
+        return replace(shape, size=replace(shape.size.of_rows(rows), parts=len(shape.found.vector.parts)))
+
+    def are_alike(self, few: Choice, many: Choice) -> bool:
+        return few.packing == many.packing
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_inlined()

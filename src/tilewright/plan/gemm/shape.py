@@ -108,12 +108,16 @@ class Size:
     @property
     def usually(self) -> Size:
         """The numbers with as many rows and columns as are usual, where these are dynamic."""
-        if self.usual == (self.rows, self.columns):
+        return self.of_rows(*self.usual)
+
+    def of_rows(self, rows: int, columns: int = 0) -> Size:
+        """The numbers with so many rows, and columns where these are given, as if that were usual."""
+        columns = columns or self.columns
+        if (rows, columns) == (self.rows, self.columns) == self.usual:
             return self
-        (rows, columns), (element, vector) = self.usual, (self.element, self.vector)
-        element = replace(element, whole=element.whole * max(rows, 1) // max(self.rows, 1))
-        vector = replace(vector, whole=vector.whole * columns // self.columns)
-        return replace(self, rows=rows, columns=columns, element=element, vector=vector)
+        element = replace(self.element, whole=self.element.whole * max(rows, 1) // max(self.rows, 1))
+        vector = replace(self.vector, whole=self.vector.whole * columns // self.columns)
+        return replace(self, rows=rows, columns=columns, element=element, vector=vector, usual=(rows, columns))
 
     def taken(self, dot: Dot | None) -> Size:
         """The numbers of the same contraction where products are added up so."""

@@ -1,4 +1,5 @@
-"""schedule_pieces: the nests of a kernel in pieces, each scheduled as a kernel of its own.
+"""schedule_pieces: the nests of a kernel in pieces, each scheduled as a kernel of its own; schedule_by_size: all of a
+kernel scheduled several times, of which a call runs one.
 
     s = q · k; p = softmax(s); o = p · v        =>      [s = q · k] [p = softmax(s)] [o = p · v]
 
@@ -12,10 +13,11 @@ from itertools import combinations
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.memory import defined_in
-from tilewright.loops.edit import blocks, stored_buffers, substitute_buffers
-from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt, seq
+from tilewright.expr.nodes import Expr, Le, const
+from tilewright.loops.edit import allocations, blocks, fresh_copy, stored_buffers, substitute_buffers
+from tilewright.loops.nodes import Alloc, Buffer, Function, If, Stmt, seq
 from tilewright.schedule.find import local_buffers, nests
-from tilewright.schedule.step import Obstacle, Step
+from tilewright.schedule.step import Obstacle, Step, fresh_blocks
 from tilewright.types.scopes import Scope
 
 
@@ -62,3 +64,14 @@ def step_of_pieces(function: Function, made: Sequence[Function]) -> Step:
     parts = [substitute_buffers(f.body, found) for f, found in zip(made, back, strict=True)]
     body = seq(*map(Alloc, shared), *parts)
     return Step(function.replace(body=body), None, ("each piece was scheduled by steps that were legal",))
+
+
+def step_by_size(function: Function, size: Expr, bounds: Sequence[int], made: Sequence[Function]) -> Step:
+    """The step that schedule_by_size is: the first of the scheduled functions whose bound a size keeps to, or the last
+    one. What all but that one define has the bound in its name."""
+    body = made[-1].body
+    for bound, one in reversed(list(zip(bounds, made, strict=False))):
+        named = {b: b.replace(name=f"{b.name}.to{bound}") for b in allocations(one.body)}
+        own = fresh_blocks(function, fresh_copy(substitute_buffers(one.body, named)), f".to{bound}")
+        body = If(Le(size, const(bound)), own, body)
+    return Step(function.replace(body=body), None, ("each of them was scheduled by steps that were legal",))

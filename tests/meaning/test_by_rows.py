@@ -1,0 +1,164 @@
+"""Kernels of a dynamic number of rows that run one way where rows are few, another where they are many."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from chosen import candidates_of
+
+import tilewright as tw
+from planned import planned_kernels
+from tilewright.analysis.sizes import rows_of_calls
+from tilewright.core.records import record_of
+from tilewright.graph.nodes import Module
+from tilewright.loops.nodes import Function, If
+from tilewright.plan.attention.schedule import AttentionsByRows
+from tilewright.plan.by_rows import ByRows, OfRows
+from tilewright.plan.choose import schedule
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.schedule import ContractionsByRows
+from tilewright.plan.template import registered
+from tilewright.target import Target
+
+Array = np.ndarray[Any, Any]
+K, N = 24, 40
+MOST = 4
+
+DENSE = f"""
+func contract[n](x: f32[n, {K}], w: f32[{K}, {N}] in constant, y: f32[n, {N}]):
+  for i in 0..n, j in 0..{N}, k in 0..{K}:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += x[vi, vk] * w[vk, vj]
+"""
+GRAPH = f"""
+graph main[n](x: f32[n, {K}]) -> y:
+  w: f32[{K}, {N}] = constant(name=@w)
+  y: f32[n, {N}] = contract(x, w, spec="ik,kj->ij")
+"""
+ATTENTION = """
+graph main[n](q: f32[3, n, 16], k: f32[3, n, 16], v: f32[3, n, 16]) -> o:
+  s: f32[3, n, n] = contract(q, k, spec="hik,hjk->hij")
+  m: f32[3, n, 1] = reduce(s, kind=max, axes=(2,), keepdims=true)
+  d: f32[3, n, n] = sub(s, m)
+  e: f32[3, n, n] = exp(d)
+  t: f32[3, n, 1] = reduce(e, kind=sum, axes=(2,), keepdims=true)
+  p: f32[3, n, n] = div(e, t)
+  o: f32[3, n, 16] = contract(p, v, spec="hij,hjk->hik")
+"""
+
+
+def function(text: str = DENSE) -> Function:
+    made = tw.parse(text)
+    assert isinstance(made, Function)
+    return made
+
+
+def wide() -> Function:
+    return function(DENSE.replace(str(K), "768").replace(str(N), "960"))
+
+
+def attention() -> Function:
+    graph = tw.parse(ATTENTION)
+    assert isinstance(graph, tw.GraphFunction)
+    (kernel,) = planned_kernels(Module({"main": graph}, {}, "main"), Target.parse("x86-64-v3"))
+    return kernel
+
+
+def slow_to_ask(target: Target) -> Target:
+    """A machine whose loads, and so its prefetches, take long beside its arithmetic."""
+    return target.with_rates({"core": {"load_cycles": 4 * target.core.load_cycles}})
+
+
+def weights() -> Array:
+    return np.random.default_rng(1).normal(size=(K, N)).astype(np.float32)
+
+
+def dense() -> Module:
+    graph = tw.parse(GRAPH)
+    assert isinstance(graph, tw.GraphFunction)
+    return Module({"main": graph}, {"w": weights()}, "main")
+
+
+def two_ways(target: Target) -> dict[str, Any]:
+    """A few rows by one register tile and many by another, which read the same panels."""
+    found = [c.choice for c in candidates_of(function(), target)]
+    few, many = next((a, b) for a, b in combinations(found, 2) if a.packing == b.packing and a.tile != b.tile)
+    return {"template": "contraction-by-rows", "choice": record_of(ContractionsByRows(MOST, few, many))}
+
+
+@pytest.mark.parametrize("name", ["native", "x86-64-v3"])
+def test_results_are_right_on_both_sides_of_the_bound(name: str) -> None:
+    target = Target.parse(name)
+    s, decision = schedule(function(), target, two_ways(target))
+    assert decision.forced
+    assert isinstance(s.func.body, If)
+    run, w = tw.build(s.func, target=target), weights()
+    rng = np.random.default_rng(0)
+    for rows in (0, 1, MOST - 1, MOST, MOST + 1, 12, 37):
+        x, y = rng.normal(size=(rows, K)).astype(np.float32), np.full((rows, N), np.nan, np.float32)
+        run(x, w, y)
+        np.testing.assert_allclose(y, x.astype(np.float64) @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_trace_makes_the_program_again() -> None:
+    target = Target.parse("x86-64-v3")
+    s, _ = schedule(function(), target, two_ways(target))
+    again = tw.Schedule(function())
+    again.replay(tw.Trace.from_python(str(s.trace)))
+    assert str(again.func) == str(s.func)
+
+
+def test_both_ways_read_weights_that_are_packed_once() -> None:
+    """The program holds no more bytes of constants than one that runs all rows the same way."""
+    asked = two_ways(Target.parse("x86-64-v3"))
+    many = {"template": "contraction", "choice": asked["choice"]["many"]}
+    one, two = (tw.compile(dense(), target="x86-64-v3", choices={"contract": way}, tune="off") for way in (many, asked))
+    assert two.decisions["contract"].template == "contraction-by-rows"
+    held = [sum(array.nbytes for array in exe.program.constants) for exe in (one, two)]
+    assert held[0] == held[1] >= K * N * 4
+    for rows in (MOST, 3 * MOST):
+        x = np.random.default_rng(rows).normal(size=(rows, K)).astype(np.float32)
+        np.testing.assert_allclose(two(x)[0], x @ weights(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_attention_runs_few_rows_in_small_blocks(threads: int) -> None:
+    module = tw.parse(ATTENTION)
+    assert isinstance(module, tw.GraphFunction)
+    name = next(n for n, d in tw.compile(module, tune="off").decisions.items() if d.template.startswith("attention"))
+    taken = tw.compile(module, choices={name: {"template": "attention"}}, tune="off").decisions[name].taken
+    assert taken is not None
+    few = {**taken.choice, "rows": 2, "together": 2}
+    for tile in ("scores", "sums"):
+        few[tile] = {**few[tile], "rows": 2}
+    ways = {"most": MOST, "few": few, "many": taken.choice}
+    assert set(ways) == set(AttentionsByRows.__dataclass_fields__)
+    asked = {name: {"template": "attention-by-rows", "choice": ways}}
+    exe = tw.compile(module, choices=asked, threads=threads, tune="off")
+    for rows in (1, 3, MOST, MOST + 1, 19):
+        q, k, v = np.random.default_rng(rows).normal(size=(3, 3, rows, 16)).astype(np.float32)
+        s = np.exp(np.einsum("hik,hjk->hij", q, k))
+        expected = np.einsum("hij,hjk->hik", s / s.sum(2, keepdims=True), v)
+        np.testing.assert_allclose(exe(q, k, v)[0], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("template", ["contraction", "attention"])
+def test_no_number_of_rows_is_dearer_than_by_one_way(template: str) -> None:
+    """Up to the bound each number of rows that is looked at is cheaper by the way for few, on machines with much memory
+    for their arithmetic and with little."""
+    kernel = wide() if template == "contraction" else attention()
+    outer, inner = registered()[f"{template}-by-rows"], registered()[template]
+    assert isinstance(inner, OfRows)
+    shape = outer.shape_of(Facts(kernel))
+    found = 0
+    for machine in (Target.parse("x86-64-v3"), slow_to_ask(Target.parse("x86-64-v4"))):
+        for choice in outer.choices(shape, machine):
+            assert isinstance(choice, ByRows)
+            calls = [inner.of_call(shape, rows) for rows in rows_of_calls() if rows <= choice.most]
+            assert all(inner.price(choice.few, c, machine) < inner.price(choice.many, c, machine) for c in calls)
+            found += 1
+    assert found
