@@ -148,7 +148,7 @@ def convolution_text(w: Window, name: str = "convolution", after: str = "") -> s
     result = _shape(w.images, *w.results, w.outputs)
     more = "".join(f", {n}: {_shape(w.outputs)} in constant" for n in ("scale", "shift") if n in after)
     text = f"func {name}(x: {_shape(w.images, *w.sizes, w.inputs)}, "
-    text += f"w: {_shape(*(w.kernel,) * dims, own, w.outputs)} in constant{more}, y: {result}):\n"
+    text += f"w: {_shape(*(w.kernel,) * dims, own, w.outputs)} in constant finite{more}, y: {result}):\n"
     text += _pad(w, w.inputs, w.padding, w.padded)
     out = "y"
     if after:
@@ -273,7 +273,7 @@ def layer(w: Window) -> Operator:
 def depthwise(w: Window) -> Operator:
     """A convolution of each channel by itself. Weights are [kernel, kernel, channels]."""
     n, (h, v), c = w.images, w.results, w.inputs
-    text = f"func depthwise(x: {_shape(n, *w.sizes, c)}, w: {_shape(w.kernel, w.kernel, c)} in constant, "
+    text = f"func depthwise(x: {_shape(n, *w.sizes, c)}, w: {_shape(w.kernel, w.kernel, c)} in constant finite, "
     text += f"y: {_shape(n, h, v, c)}):\n" + _pad(w, c, w.padding, w.padded)
     text += _nest({"i": n, "j": h, "l": v, "c": c, "a": w.kernel, "b": w.kernel})
     text += "    block sum(vi = i, vj = j, vl = l, vc = c, reduce va = a, reduce vb = b):\n"
@@ -356,7 +356,7 @@ def capsule(w: Window) -> Operator:
     n, (h, v), q = w.images, w.results, CAPSULE
     axes = f"p: {_shape(n, *w.padded, q, q, w.inputs)}"
     text = f"func capsules(x: {_shape(n, *w.sizes, q, q, w.inputs)}, "
-    text += f"w: {_shape(w.kernel, w.kernel, q, q, w.inputs, w.outputs)} in constant, "
+    text += f"w: {_shape(w.kernel, w.kernel, q, q, w.inputs, w.outputs)} in constant finite, "
     text += f"y: {_shape(n, h, v, q, q, w.outputs)}):\n  alloc {axes} in arena\n"
     inner = {"r": q, "s": q, "c": w.inputs}
     points = "vi, vj, vl, vr, vs, vc"

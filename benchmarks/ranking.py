@@ -61,7 +61,7 @@ def group_of(table: Table) -> Group:
 
 def known_tables(target: Target, only: str = "") -> list[Table]:
     """The tables of the search whose kernels the plan still makes, with what the cost model sees of their choices."""
-    tasks = dict(search_tasks(target, only))
+    tasks = dict(search_tasks(target))  # a table may be of one kernel of a model, and have a name of its own
     return [with_features(t, tasks[t.kernel], target) for t in tables(only) if t.kernel in tasks]
 
 

@@ -94,14 +94,6 @@ def test_weights_in_a_file_of_their_own(
     assert weights.read_bytes() == (tmp_path / "b.bin").read_bytes()
 
 
-def test_a_system_that_writes_through_its_cache(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = compiled(model, tmp_path / "a.so", monkeypatch, 1)
-    found = counted_writes(monkeypatch)
-    monkeypatch.setattr(ahead, "write_past_cache", lambda *_: False)
-    assert compiled(model, tmp_path / "b.so", monkeypatch, 1) == expected
-    assert len(found) == 1 and found[0] > WEIGHTS_AT + LARGE_PAGE
-
-
 def test_code_that_reaches_into_the_weights(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that were written where the library does not have them are written again."""
     expected = compiled(model, tmp_path / "a.so", monkeypatch, 1)
@@ -137,7 +129,7 @@ def test_a_full_disk_is_told_by_the_library(model: Path, tmp_path: Path, monkeyp
     place = tmp_path / "out" / "a.so"
     place.parent.mkdir()
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr(ahead, "write_past_cache", full)
+    monkeypatch.setattr(ahead, "write_parts", full)
     monkeypatch.setattr(write, "write_parts", full)
     ran = invoke("compile", model, "-o", place)
     assert ran.code == 2 and "No space left on device" in ran.err

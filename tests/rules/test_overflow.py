@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Add, Const, Expr, FloorDiv, Mul, Select, Sub, Var, const, exact
+from tilewright.expr.linear import exact
+from tilewright.expr.nodes import Add, Const, Expr, FloorDiv, Mul, Select, Sub, Var, const
 from tilewright.expr.overflow import fits
 from tilewright.expr.simplify import simplify
 from tilewright.report.errors import UserError

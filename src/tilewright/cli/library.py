@@ -16,6 +16,11 @@ SHARED, MODULE = ".so", ".wasm"
 ENDINGS = (SHARED, ".o", ".a", MODULE)
 
 
+def _import_writer() -> None:
+    """Imports what writes libraries, which takes 50 ms."""
+    from tilewright.runtime.library import write  # noqa: F401
+
+
 class Library:
     """A library at a place, if it ends as one does, and the files beside it that options name."""
 
@@ -48,7 +53,7 @@ class Library:
         if programs != 1 or (weights is None and self.place.suffix != SHARED):
             yield
             return
-        with Ahead(weights or self.place, alone=weights is not None) as self._ahead:
+        with Ahead(weights or self.place, weights is not None, _import_writer) as self._ahead:
             yield
 
     def save(self, executables: Sequence[Executable]) -> None:

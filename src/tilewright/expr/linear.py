@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from typing import TypeGuard, cast
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, Var, const, exact
+from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, Var, const, is_index
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
@@ -156,6 +156,19 @@ def times(a: Polynomial, b: Polynomial) -> Polynomial:
 
 def _serial(e: Expr) -> int:
     return e.serial
+
+
+_FAR = 1 << 62
+
+
+def exact(value: int) -> Expr:
+    """The index expression of any whole number: a constant, or a sum and products that wrap around where 64 bits do
+    not hold it. They compute it modulo 2^64, as the program would."""
+    if is_index(value):
+        return const(value)
+    high, low = divmod(value, _FAR)
+    product = Mul(exact(high), const(_FAR))
+    return Add(product, const(low)) if low else product
 
 
 def expression(p: Polynomial) -> Expr:

@@ -389,19 +389,6 @@ def is_index(value: int) -> bool:
     return -(1 << 63) <= value < 1 << 63
 
 
-def exact(value: int) -> Expr:
-    """The index expression of any whole number: a constant, or a sum and products that wrap around where 64 bits do
-    not hold it. They compute it modulo 2^64, as the program would."""
-    if is_index(value):
-        return const(value)
-    high, low = divmod(value, _FAR)
-    product = Mul(exact(high), const(_FAR))
-    return Add(product, const(low)) if low else product
-
-
-_FAR = 1 << 62
-
-
 _SMALL: list[Const | None] = [None] * 1024
 """The most frequent index constants, kept after their first use."""
 

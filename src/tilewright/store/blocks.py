@@ -57,7 +57,7 @@ class _Blocks:
         self._views: list[memoryview] = []
         self._waiting = 0
         if size > LARGE_PAGE:
-            reserve(file, start + size)
+            _reserve(file, start + size)
 
     def write(self, parts: Sequence[Bytes], inside: Mapping[int, int]) -> int:
         """Writes all parts but those inside; where the last one ends."""
@@ -102,7 +102,7 @@ def _system() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def reserve(file: int, size: int) -> None:
+def _reserve(file: int, size: int) -> None:
     """Room for so many bytes, all at once; OSError where the disk has none. Nothing where the system cannot."""
     with contextlib.suppress(AttributeError):
         none = _system().fallocate(file, 0, ctypes.c_int64(0), ctypes.c_int64(size))

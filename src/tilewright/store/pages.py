@@ -48,7 +48,7 @@ def release(data: object) -> None:
         return
     whole = np.frombuffer(mapped, np.uint8)
     part = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)  # type: ignore[call-overload]
-    start = address_of(part) - address_of(whole)
+    start = _address(part) - _address(whole)
     first, last = -(-start // PAGESIZE) * PAGESIZE, (start + part.nbytes) // PAGESIZE * PAGESIZE
     if part.flags.c_contiguous and first < last:
         mapped.madvise(_DONTNEED, first, last - first)
@@ -72,7 +72,7 @@ def _mapping(data: object) -> mmap | None:
     return data if memoryview(data).readonly else None
 
 
-def address_of(array: Array) -> int:
+def _address(array: Array) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
 
@@ -142,7 +142,7 @@ def spilled(data: object) -> tuple[SpillMap, int] | None:
     if not isinstance(mapped, SpillMap):
         return None
     part = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)  # type: ignore[call-overload]
-    return mapped, address_of(part) - address_of(np.frombuffer(mapped, np.uint8))
+    return mapped, _address(part) - _address(np.frombuffer(mapped, np.uint8))
 
 
 def _parts(array: Array) -> Iterator[memoryview]:

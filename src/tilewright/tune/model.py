@@ -31,8 +31,8 @@ TREES, FOLDS = 100, 5
 PARAMETERS: Mapping[str, Any] = {
     "objective": "regression",
     "learning_rate": 0.1,
-    "max_depth": 4,
-    "num_leaves": 16,
+    "max_depth": 3,
+    "num_leaves": 8,
     "min_data_in_leaf": 5,
     "lambda_l2": 1.0,
     "feature_fraction": 0.7,

@@ -6,7 +6,7 @@
 
 A line of JSON for each kernel. Lines that cannot be read are dropped, and so are the oldest kernels beyond `MOST`
 choices. The machine's own model, judged by kernels that it has not seen, is taken where it ranks them better than the
-shipped one; that one where it ranks them better than prices do, or where nothing was measured yet.
+shipped one; that one where it ranks them better than prices do, or where few kernels were measured yet.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MOST = 6000
 GROWN = 1.2
 """A model is learned again when there are so many times as many choices as it has seen."""
 
-KERNELS = 3 * FOLDS
-"""Kernels of which a machine's own model can be judged."""
+FEW, KERNELS = FOLDS, 3 * FOLDS
+"""Kernels of which the shipped model can be judged, and those of which the machine's own can be learned."""
 
 
 class Rows:
@@ -81,10 +81,12 @@ class Rows:
 
 def choose(groups: list[Group], given: Model | None) -> tuple[str, Model | None]:
     """Of the given model, one that is learned of these kernels, and none, the one that ranks the kernels best, and what
-    it is called: shipped, own, or prior."""
+    it is called: shipped, own, or prior. Few kernels do not say which one that is: the given one is taken."""
+    if len(groups) < FEW and given is not None:
+        return "shipped", given
     found: dict[str, tuple[float, Model | None]] = {"prior": (rank_quality(None, groups), None)}
     if given is not None:
-        found["shipped"] = rank_quality(given, groups) if groups else 1.0, given
+        found["shipped"] = rank_quality(given, groups), given
     if len(groups) >= KERNELS and (own := train(groups)) is not None:
         found["own"] = held_out_quality(groups), own
     debug("cost models: %s", ", ".join(f"{name} {quality:.3f}" for name, (quality, _) in found.items()))

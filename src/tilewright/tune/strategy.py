@@ -28,6 +28,10 @@ BATCH = 8
 ALIKE = 3
 """Choices of a batch that share a tile of registers, at most."""
 
+HALVED = 16
+"""Choices measured of a kernel after which logarithms of the model's factors count half: what was measured of it says
+more by then."""
+
 GAIN, IDLE = 0.01, 6
 """A batch without a gain is one that does not lower the best time by so much; after so many the search is over."""
 
@@ -49,8 +53,7 @@ class Strategy:
         self.dropped: set[str] = set()
         self.idle = 0
         self._rng = np.random.default_rng(seed)
-        factors = factors_of(model, [c.features for c in self.space])
-        self._prices = [c.price * float(factor) for c, factor in zip(self.space, factors, strict=True)]
+        self._factors = factors_of(model, [c.features for c in self.space])
         self._residual = Residual([(c.template, c.record) for c in self.space])
 
     @property
@@ -94,10 +97,11 @@ class Strategy:
 
     def _expected(self) -> dict[str, float]:
         """The times that choices should take, by their prices, the model, and those that were measured."""
+        prices = np.array([c.price for c in self.space]) * self._factors**2 ** (-len(self.measured) / HALVED)
         known = [n for n, c in enumerate(self.space) if c.name in self.measured and c.price > 0]
-        ratios = [self.measured[self.space[n].name] / self._prices[n] for n in known]
+        ratios = [self.measured[self.space[n].name] / prices[n] for n in known]
         factors = self._residual.factors(known, ratios)
-        return {c.name: p * factor for c, p, factor in zip(self.space, self._prices, factors, strict=True)}
+        return {c.name: float(p) for c, p in zip(self.space, prices * factors, strict=True)}
 
     def group(self, kernel: str) -> Group:
         """What was measured, as the model learns from it, of a kernel with this key."""

@@ -5,15 +5,14 @@
         write_library(place, [exe.program], name, ahead=ahead)
 
 A thread writes them to a file without a name beside the place, from WEIGHTS_AT on, where a library has them unless its
-code is longer than that; a file for weights alone has them from its beginning. They go past the system's cache, where
-that can be done: the processors compile meanwhile, and memory is left to them. Whatever does not come to be that way is
+code is longer than that; a file for weights alone has them from its beginning. Whatever does not come to be that way is
 written afterwards: the library has the same bytes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +24,6 @@ from tilewright.codegen.library.places import WEIGHTS_AT
 from tilewright.runtime.library.weights import Weights, lay_out
 from tilewright.runtime.program import Program
 from tilewright.store.blocks import LARGE_PAGE, write_parts
-from tilewright.store.direct import write_past_cache
 from tilewright.store.files import unnamed_file
 
 Array = np.ndarray[Any, Any]
@@ -45,9 +43,10 @@ class Ahead:
     `with`. Nothing is left of them where no library takes them, and nothing is written where the system has no files
     without names."""
 
-    def __init__(self, place: Path, alone: bool = False) -> None:
-        """`alone`: the file at the place is to hold nothing but the weights."""
-        self._place, self._alone = place, alone
+    def __init__(self, place: Path, alone: bool = False, meanwhile: Callable[[], None] | None = None) -> None:
+        """`alone`: the file at the place is to hold nothing but the weights. `meanwhile` is called by a thread while
+        they are written."""
+        self._place, self._alone, self._meanwhile = place, alone, meanwhile
         self._sizes: list[int] | None = None
         self._is_one = True
         self._thread: threading.Thread | None = None
@@ -79,13 +78,14 @@ class Ahead:
             self._file = file
             self._thread = threading.Thread(target=self._write, args=(file, list(constants)), daemon=True)
             self._thread.start()
+            if self._meanwhile is not None:
+                threading.Thread(target=self._meanwhile, daemon=True).start()
 
     def _write(self, file: BinaryIO, constants: Sequence[Array]) -> None:
         laid_out = lay_out([constants])
         weights = laid_out[0]
         try:
-            if not write_past_cache(file, weights.parts, self._start):
-                write_parts(file, weights.parts, self._start)
+            write_parts(file, weights.parts, self._start)
             if self._alone:
                 weights.stamp()  # whoever writes the library asks for it
         except OSError:  # the disk is full: whoever writes the library says so
