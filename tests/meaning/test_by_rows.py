@@ -125,6 +125,14 @@ def test_both_ways_read_weights_that_are_packed_once() -> None:
         np.testing.assert_allclose(two(x)[0], x @ weights(), rtol=1e-4, atol=1e-4)
 
 
+def test_ways_that_pack_weights_differently_are_refused() -> None:
+    asked = two_ways(Target.parse("x86-64-v3"))
+    tile = asked["choice"]["few"]["tile"]
+    tile["vectors"] += 1
+    with pytest.raises(tw.UserError, match="in memory twice"):
+        schedule(function(), Target.parse("x86-64-v3"), asked)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_attention_runs_few_rows_in_small_blocks(threads: int) -> None:
     module = tw.parse(ATTENTION)

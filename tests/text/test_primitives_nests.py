@@ -321,6 +321,11 @@ def bounds_that_fall(s: tw.Schedule) -> object:
 
 
 @wrong(POINTS)
+def a_size_that_is_no_number(s: tw.Schedule) -> object:
+    return s.schedule_by_size("n < 8", [4], ["", ""])
+
+
+@wrong(POINTS)
 def a_bound_without_a_trace(s: tw.Schedule) -> object:
     return s.schedule_by_size("8", [4], [""])
 

@@ -20,6 +20,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import pays
 from tilewright.plan.template import ChoiceT, ShapeT, Template
+from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -86,6 +87,9 @@ class DispatchByRows(Template[ShapeT, ByRows]):
         return self._inner.price(choice.many, shape, target) * (1 - saved / len(rows_of_calls()))
 
     def schedule(self, facts: Facts, shape: ShapeT, choice: ByRows, target: Target) -> Schedule:
+        if not self._inner.are_alike(choice.few, choice.many):
+            why = "each of them reads constants in a layout of its own, which would then be in memory twice"
+            raise UserError("these two choices are no ways of one program", why=why, fix="take panels of one width")
         few, many = (self._inner.schedule(facts, shape, way, target) for way in (choice.few, choice.many))
         s = Schedule(facts.function)
         s.schedule_by_size(str(self._inner.rows(shape)), [choice.most], [few.printed(), many.printed()])

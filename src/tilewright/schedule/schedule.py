@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
+from tilewright.expr import dtypes
 from tilewright.expr.index_map import written
 from tilewright.expr.nodes import Var
 from tilewright.expr.parse import parse
@@ -99,6 +100,8 @@ def schedule_by_size(function: Function, size: str, bounds: Sequence[int], trace
         why = f"{counted(len(traces), 'trace')} for the bounds {', '.join(map(str, bounds)) or 'none'}"
         raise Obstacle(function, why, "give bounds that rise, and one trace more")
     extent = parse(size, {symbol.name: symbol for symbol in function.symbols})
+    if extent.dtype is not dtypes.index:
+        raise Obstacle(function, f"{size} is a number of type {extent.dtype}", "give a size, such as n or 2*n")
     return step_by_size(function, extent, bounds, [_replayed(function, text) for text in traces])
 
 
