@@ -133,6 +133,18 @@ def test_ways_that_pack_weights_differently_are_refused() -> None:
         schedule(function(), Target.parse("x86-64-v3"), asked)
 
 
+def test_products_of_no_batch_have_one_way() -> None:
+    text = """
+func f[n](x: f32[0, n, 8], w: f32[0, 8, 16] in constant, y: f32[0, n, 16]):
+  for b in 0..0, i in 0..n, j in 0..16, k in 0..8:
+    block dot(vb = b, vi = i, vj = j, reduce vk = k):
+      init: y[vb, vi, vj] = 0.0
+      y[vb, vi, vj] += x[vb, vi, vk] * w[vb, vk, vj]
+"""
+    _, decision = schedule(function(text), Target.parse("x86-64-v3"))
+    assert "by-rows" not in decision.template
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_attention_runs_few_rows_in_small_blocks(threads: int) -> None:
     module = tw.parse(ATTENTION)

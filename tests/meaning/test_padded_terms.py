@@ -88,6 +88,11 @@ def test_of_large_images_nothing_is_left_out() -> None:
     assert product.size.edges == ()
 
 
+def test_images_without_a_row_have_no_terms_to_leave_out() -> None:
+    assert all(f is None or f.size.edges == () for f in [recognise(Facts(convolution(1, 0, 4, 16, 1)))])
+    assert tw.autoschedule(convolution(0, 7, 4, 16, 1), "x86-64-v3")
+
+
 @pytest.mark.parametrize("size", [1365, 1 << 20])
 def test_images_so_large_that_their_edge_counts_for_nothing_are_not_looked_at(size: int) -> None:
     """What it takes to find terms of padding does not grow with an image: it is dilated by half its size."""

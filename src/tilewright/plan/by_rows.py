@@ -101,4 +101,5 @@ class DispatchByRows(Template[ShapeT, ByRows]):
     def _saved(self, few: Any, many: Any, shape: ShapeT, rows: int, target: Target) -> float:
         """The part of what `many` takes for so many rows that `few` does not."""
         call = self._inner.of_call(shape, rows)
-        return 1 - self._inner.price(few, call, target) / self._inner.price(many, call, target)
+        seconds = self._inner.price(many, call, target)
+        return 1 - self._inner.price(few, call, target) / seconds if seconds else 0.0

@@ -32,7 +32,7 @@ def edges_first(function: Function, found: Contraction) -> tuple[Contraction, tu
         about = [c for c in conditions if axes[term].var in variables_of(c)]
         used = frozenset[Var]().union(*map(variables_of, about))
         for by in [n for n in around if n is not None and used == {axes[n].var, axes[term].var}]:
-            if sizes[term] * sizes[by] > LARGE:  # so far from the edge that it counts for nothing
+            if not 0 < sizes[term] * sizes[by] <= LARGE:  # nothing, or so much that the edge counts for nothing
                 continue
             live = live_terms(about, (axes[term].var, sizes[term]), (axes[by].var, sizes[by]))
             edges.append(Edges(term, sizes[term], live, by == found.rows))
