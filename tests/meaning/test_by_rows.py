@@ -20,7 +20,7 @@ from tilewright.plan.by_rows import ByRows, OfRows
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.schedule import ContractionsByRows
-from tilewright.plan.template import registered
+from tilewright.plan.template import Template, registered
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -143,6 +143,25 @@ func f[n](x: f32[0, n, 8], w: f32[0, 8, 16] in constant, y: f32[0, n, 16]):
 """
     _, decision = schedule(function(text), Target.parse("x86-64-v3"))
     assert "by-rows" not in decision.template
+
+
+def test_a_template_without_steps_says_so() -> None:
+    class Empty(Template[str, ByRows]):
+        name, choice = "empty", ByRows
+
+        def recognise(self, facts: Facts) -> str | None:
+            return "anything"
+
+        def choices(self, shape: str, target: Target) -> list[ByRows]:
+            return [ByRows(1, None, None)]
+
+        def price(self, choice: ByRows, shape: str, target: Target) -> float:
+            return 1.0
+
+    facts, target = Facts(function()), Target.parse("x86-64-v3")
+    (candidate,) = Empty().candidates(facts, target)
+    with pytest.raises(tw.UserError, match="define apply"):
+        candidate.schedule(facts, target)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

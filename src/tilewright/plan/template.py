@@ -75,7 +75,8 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
 
     def apply(self, s: Schedule, shape: ShapeT, choice: ChoiceT) -> Schedule:
         """The schedule after the steps that the choice stands for. Raises UserError where a step cannot be proved."""
-        raise NotImplementedError(f"{self.name} has no steps")
+        why = "it defines neither `apply` nor a `schedule` of its own"
+        raise UserError(f"template {self.name} has no steps", why=why, fix="define apply(s, shape, choice)")
 
     def schedule(self, facts: Facts, shape: ShapeT, choice: ChoiceT, target: Target) -> Schedule:
         """The kernel with a choice applied, and the nests beside its tiles scheduled, too; templates whose choices hold
