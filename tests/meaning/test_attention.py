@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.analysis.sizes import USUAL
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import lower
@@ -22,7 +23,6 @@ from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.attention.schedule import seconds
 from tilewright.plan.attention.shape import Size
 from tilewright.plan.fusion import planner
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.price.kernels import KernelCost
 from tilewright.plan.template import registered

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import tilewright as tw
 import tilewright.ops
 from graph_strategies import Program, programs
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.graph.nodes import GraphFunction
 from tilewright.graph.parse import parse
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.own_results import own_results
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernels
 from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition, split, within_size
 from tilewright.plan.fusion.planner import FUSE_ALL, NO_REDUNDANCY, UNFUSED, Plan, choose, select

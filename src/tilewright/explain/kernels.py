@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tilewright.analysis.dataflow import Reference, is_free
 from tilewright.explain.answer import RESULT, Joined, KernelAnswer, Neighbour, Operator, Reason
 from tilewright.explain.layout import layouts
 from tilewright.explain.program import Place, ProgramFacts
 from tilewright.explain.reasons import why_apart, why_joined
 from tilewright.explain.ways import verdict, ways_of
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.dataflow import Reference, is_free
 from tilewright.runtime.plan_report import PartRow
 
 UNSCHEDULED = "nothing: schedules are switched off"

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.analysis.accesses import Access, accesses
+from tilewright.analysis.dataflow import Reference
 from tilewright.analysis.sizes import Sizes
 from tilewright.core.walk import preorder
 from tilewright.explain.answer import Layout
@@ -29,7 +30,6 @@ from tilewright.graph.symbolic import Constant
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind
 from tilewright.ops.winograd import InputAttributes
-from tilewright.plan.fusion.dataflow import Reference
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Trace, TraceStep
 from tilewright.types.scopes import Scope

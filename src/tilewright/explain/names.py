@@ -17,10 +17,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.analysis.dataflow import is_free
 from tilewright.explain.program import Place, ProgramFacts, is_constant, nodes_of
 from tilewright.frontends.build.names import clip
 from tilewright.graph.nodes import Node
-from tilewright.plan.fusion.dataflow import is_free
 from tilewright.report.errors import UserError
 
 NEAREST = 5

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.analysis.sizes import Sizes, sizes_of_call
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import PLANNED, SCHEDULED, own_symbols, pipeline, plan_kernels, schedule_kernel
@@ -20,7 +21,6 @@ from tilewright.graph.symbolic import Constant
 from tilewright.graph.text import describe
 from tilewright.loops.nodes import Function
 from tilewright.plan.decision import Decision
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.templates import Memo, explore

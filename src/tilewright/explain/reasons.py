@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tilewright.analysis.dataflow import Reference, makes_kernels
 from tilewright.explain.answer import (
     CHEAPER,
     CONSTANT,
@@ -25,7 +26,6 @@ from tilewright.explain.answer import (
 )
 from tilewright.explain.program import Place, PlannedGraph
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.dataflow import Reference, makes_kernels
 from tilewright.plan.fusion.kernels import Cut, Kernels
 from tilewright.plan.fusion.partitions import KERNEL_NODES
 from tilewright.plan.fusion.planner import ATTENTION, PIECES, Part

@@ -8,11 +8,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import tilewright.explain.text  # noqa: F401  (answers print by it)
+from tilewright.analysis.dataflow import is_free
 from tilewright.explain.answer import Answer, KernelAnswer, Measured
 from tilewright.explain.kernels import explain_kernel, sources
 from tilewright.explain.names import Found, find
 from tilewright.explain.program import Place, ProgramFacts, facts_of, is_constant, is_view
-from tilewright.plan.fusion.dataflow import is_free
 from tilewright.report.arguments import check_kind
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.profile import Profile, SiteTime

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.analysis.cost import count_flops
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.analysis.sizes import Sizes, sizes_of_call
 from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
 from tilewright.loops.nodes import Function
 from tilewright.plan.decision import Decision
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.price.kernels import CostModel

@@ -19,6 +19,7 @@ from collections import defaultdict
 
 import ml_dtypes
 
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import const
 from tilewright.graph.edit import Edit, over_graphs
@@ -27,7 +28,6 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.movement import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
 from tilewright.plan.attention.recognise import attentions
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.rewrite.precision import choose_rounded
 from tilewright.target import Target

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.expr.nodes import Const
 from tilewright.graph.constants import Pending, held
 from tilewright.graph.edit import Edit, over_graphs
@@ -29,7 +30,6 @@ from tilewright.lower.graph.split_by_rows import split_by_rows
 from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.strassen import DERIVED, STORED, half_shape, parts_of, transform_factor
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.rewrite.precision import choose_rounded
 from tilewright.plan.rewrite.strassen import half_columns, keeps_all, pays

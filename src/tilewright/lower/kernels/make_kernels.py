@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.analysis.dataflow import Reference
 from tilewright.analysis.structure import Form, form_of
 from tilewright.expr.nodes import Const, Var
 from tilewright.graph.edit import in_order, over_graphs
@@ -23,7 +24,6 @@ from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Buffer, Function
 from tilewright.loops.symbols import free_symbols
 from tilewright.lower.kernels.define import define
-from tilewright.plan.fusion.dataflow import Reference
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Plan
 from tilewright.types.finite import is_finite

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.target.target import SHORTEST_LANES
 
 LEAST_KEYS = 48

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from tilewright.analysis.cost import total_of
+from tilewright.analysis.dataflow import Reference, is_free
 from tilewright.expr.build import minimum
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.dataflow import Reference, is_free
 from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition
 from tilewright.plan.fusion.templates import Entries, take
 from tilewright.plan.price.kernels import CostModel, KernelCost

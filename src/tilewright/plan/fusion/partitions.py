@@ -24,9 +24,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.dataflow import Dataflow, Reference, is_free
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free
 from tilewright.plan.fusion.templates import Memo, rows_of
 
 MOST_POINTS = 14

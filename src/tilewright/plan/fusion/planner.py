@@ -18,10 +18,10 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+from tilewright.analysis.dataflow import Dataflow, Reference, is_free, makes_kernels
 from tilewright.graph.edit import in_order
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.plan.attention.recognise import attentions
-from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free, makes_kernels
 from tilewright.plan.fusion.kernels import Cut, Kernel, Kernels
 from tilewright.plan.fusion.partitions import MOST_POINTS, Partition, partitions, split, within_size
 from tilewright.plan.fusion.templates import explore

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tilewright.analysis.dataflow import Dataflow, Reference, makes_kernels
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import Node, Value
@@ -31,7 +32,6 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
 from tilewright.ops.movement import PadAttributes, SliceAttributes, TransposeAttributes
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.fusion.dataflow import Dataflow, Reference, makes_kernels
 
 CELL, ROW, CONTRACTION, WINDOW, OPAQUE = "cell", "row", "contraction", "window", "opaque"
 

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from tilewright.analysis.dataflow import Dataflow, Reference
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.window import WindowReduceAttributes
-from tilewright.plan.fusion.dataflow import Dataflow, Reference
 from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
 from tilewright.plan.price.points import vector_cycles
 from tilewright.store import Json

@@ -25,6 +25,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.analysis.sizes import sizes_of_images
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
@@ -39,7 +40,6 @@ from tilewright.ops.movement import PadAttributes, TransposeAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.ops.symbolic import Full
 from tilewright.ops.winograd import InputAttributes, OutputAttributes
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.target import Target

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tilewright.analysis.dataflow import Dataflow
 from tilewright.expr.dtypes import bf16, f32
 from tilewright.expr.nodes import Cast, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import maps_of
-from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Dot, choose_tiles, least_seconds, pairs_of, pays
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
 from tilewright.plan.price.kernels import CostModel, Product
