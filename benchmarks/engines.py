@@ -107,14 +107,15 @@ def _open_session(name: str, path: Path, problem: Problem, threads: int) -> Call
     if halves and (name != "openvino" or not native().has_bf16_dot):
         return None  # ONNX Runtime has no kernel; OpenVINO would multiply floats of 32 bits
     if halves:
-        return _open_openvino_bf16(path, problem, threads)
+        return open_openvino_bf16(path, problem.feeds, threads)
     program = next(peer for peer in PEERS if peer.name == name).open(str(path), threads)
     return lambda: program(problem.feeds)
 
 
-def _open_openvino_bf16(path: Path, problem: Problem, threads: int) -> Call:
+def open_openvino_bf16(path: Path, feeds: dict[str, Array], threads: int) -> Call:
+    """A call of OpenVINO that multiplies in bf16, its caller's arrays shared."""
     import openvino
 
     choices = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "bf16"}
     request = openvino.Core().compile_model(path, "CPU", choices).create_infer_request()
-    return lambda: request.infer(problem.feeds, share_inputs=True, share_outputs=True).to_tuple()
+    return lambda: request.infer(feeds, share_inputs=True, share_outputs=True).to_tuple()

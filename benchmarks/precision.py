@@ -10,13 +10,18 @@ where pairs run at half the rate of f32 vectors, nothing may be rounded for thei
 elements of an output, the least of a network's outputs. The last one is that of a machine with products of bf16
 pairs: the graph as it is rounded for it, computed by this one. Where no product is rounded, both programs are the
 same, and what they differ by is what the measurement is off by.
+
+Where OpenVINO is installed and this machine multiplies in bf16, it computes the networks so, too, in the same turns.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +29,7 @@ import numpy as np
 import tilewright as tw
 from benchmarks.command import deliver, page_command
 from benchmarks.contest import Options
+from benchmarks.engines import Call, open_openvino_bf16
 from benchmarks.machines import add_machine, chosen_machine
 from benchmarks.network_models import NETWORKS, Network
 from benchmarks.quantized import report_quantized
@@ -38,7 +44,7 @@ from tilewright.frontends.onnx import read
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
-from tilewright.target import Target
+from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]
 
@@ -47,6 +53,7 @@ SHAPES = ((1, 4096, 4096), (1, 2048, 2048), (1, 768, 3072), (4, 4096, 4096), (8,
 
 PAIRS = "x86-64-v4 +avx512bf16"
 ROUNDS, TURN_SECONDS = 10, 0.05
+PEER = "OpenVINO"
 LEAST_FASTER = 0.98
 """The time in f32 over the time in bf16 is at least this."""
 
@@ -57,6 +64,11 @@ class Compared:
 
     samples: Mapping[str, Samples]
     cosine: float
+
+    @property
+    def ahead(self) -> Ratio | None:
+        """How many times longer a peer takes in bf16; None where there is none."""
+        return compare(self.samples[PEER], self.samples[HALF]) if PEER in self.samples else None
 
     @property
     def faster(self) -> Ratio:
@@ -78,13 +90,17 @@ graph main(x: f32[{rows}, {terms}]) -> y:
 
 
 def race_precisions(
-    model: bytes | Module, feeds: Mapping[str, Array], options: Options, target: str | Target = "native"
+    model: bytes | Module,
+    feeds: Mapping[str, Array],
+    options: Options,
+    target: str | Target = "native",
+    peer: Call | None = None,
 ) -> Compared:
-    """Both precisions of a model, planned for a machine, in turns."""
+    """Both precisions of a model, planned for a machine, in turns, with those of a peer in bf16."""
     programs = {name: tw.compile(model, precision=name, threads=1, target=target) for name in (PLAIN, HALF)}
     cosine = least_cosine(*(exe.run(feeds) for exe in programs.values()))
-    samples = race({name: _caller(exe, feeds) for name, exe in programs.items()}, options.rounds, options.turn_seconds)
-    return Compared(samples, cosine)
+    callers = {name: _caller(exe, feeds) for name, exe in programs.items()} | ({PEER: peer} if peer else {})
+    return Compared(race(callers, options.rounds, options.turn_seconds), cosine)
 
 
 def _caller(exe: Executable, feeds: Mapping[str, Array]) -> Any:
@@ -130,7 +146,7 @@ def report_products(options: Options, target: str | Target = "native") -> Report
 
 def report_networks(options: Options, target: Target) -> Report:
     """A row for each network, and their mean."""
-    made = Report("networks", "Networks", ("network", *_HEADS, "rounded", "by pairs", "cosine"))
+    made = Report("networks", "Networks", ("network", *_HEADS, "rounded", "by pairs", "cosine", "OpenVINO ms", "× it"))
     chosen = [network for network in NETWORKS if options.wants(network.name)]
     with progress("comparing precisions", len(chosen)) as step:
         for network in chosen:
@@ -138,9 +154,12 @@ def report_networks(options: Options, target: Target) -> Report:
             step(network.name)
     if len(made.data) > 1:
         _add_mean(made, [row["ratio"] for row in made.data])
+        ahead = [row["ahead"] for row in made.data if row.get("ahead")]
+        if ahead:
+            made.rows[-1] = (*made.rows[-1][:-1], f"{statistics.geometric_mean(ahead):.2f}")
     made.note = (
         f"× faster: f32 over bf16, to be at least {LEAST_FASTER}; by pairs: what a machine with products of bf16 pairs "
-        "rounds, and its cosine"
+        "rounds, and its cosine; × it: OpenVINO in bf16 over ours"
     )
     return made
 
@@ -157,10 +176,22 @@ def _add_network(made: Report, network: Network, options: Options, target: Targe
     here, pairs = (rounded_graph(model, machine) for machine in (target, Target.parse(PAIRS)))
     right = tw.compile(model, threads=1).run(graph.feeds)
     cosine = least_cosine(tw.compile(pairs, threads=1).run(graph.feeds), right)
-    found = race_precisions(model, graph.feeds, options, target)
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        found = race_precisions(model, graph.feeds, options, target, _peer(Path(folder), model, graph.feeds))
     counts = {"rounded": count_rounded(here), "rounded by pairs": count_rounded(pairs)}
     words = [f"{some} of {every}" for some, every in counts.values()]
-    _add(made, network.name, found, (words[0], words[1], f"{cosine:.6f}"), {**counts, "cosine by pairs": cosine})
+    beside = [f"{1e3 * found.samples[PEER].best:.3f}", f"{found.ahead.best:.2f}"] if found.ahead else ["-", "-"]
+    data = {**counts, "cosine by pairs": cosine} | ({"ahead": found.ahead.best} if found.ahead else {})
+    _add(made, network.name, found, (words[0], words[1], f"{cosine:.6f}", *beside), data)
+
+
+def _peer(folder: Path, model: bytes, feeds: Mapping[str, Array]) -> Call | None:
+    """OpenVINO in bf16; None where it is not installed, or would multiply in f32."""
+    if importlib.util.find_spec("openvino") is None or not native().has_bf16_dot:
+        return None
+    path = folder / "model.onnx"
+    path.write_bytes(model)
+    return open_openvino_bf16(path, dict(feeds), 1)
 
 
 _HEADS = ("f32 ms", "bf16 ms", "× faster", "median", "", "cosine")

@@ -415,5 +415,22 @@ def test_prefetches_change_nothing() -> None:
     assert len(re.findall(r"^\s+prefetcht0", kernel.show("assembly"), re.MULTILINE)) == 2 or not x86()
 
 
+def test_a_prefetch_may_leave_out_the_first_cache() -> None:
+    f = parse(PREFETCH.replace("prefetch x[i + 1000000, 0]", "prefetch x[i + 1000000, 0] into 2"))
+    verify(f)
+    assert str(f).count(" into 2\n") == 1 and same(parse(str(f)), f)
+    found = re.findall(r"^\s+(prefetcht\d)", tw.build(f).show("assembly"), re.MULTILINE)
+    assert sorted(found) == ["prefetcht0", "prefetcht2"] or not x86()
+    with pytest.raises(UserError, match="nothing is prefetched into 7"):
+        parse(PREFETCH.replace("prefetch x[i + 1, j]", "prefetch x[i + 1, j] into 7"))
+    s = tw.Schedule(
+        parse("func f(x: f32[5], y: f32[5]):\n  for i in 0..5:\n    block b(vi = i):\n      y[vi] = x[vi]\n")
+    )
+    with pytest.raises(UserError, match="nothing is prefetched into 3"):
+        s.prefetch("x", "i", level=3)
+    s.prefetch("x", "i", level=2)
+    assert "prefetch x[i + 1] into 2" in str(s.func)
+
+
 def x86() -> bool:
     return native().architecture == "x86_64"

@@ -133,3 +133,31 @@ def test_stores_that_read_each_other_keep_their_order() -> None:
     x = np.arange(1, 65).astype(np.float32)
     wanted, found, _ = compiled(OVERWRITTEN, x, np.zeros(32, np.float32))
     np.testing.assert_array_equal(found, wanted)
+
+
+TURNS = """
+func turns(x: {0}[{1}, 48], y: {0}[2, {2}]):
+  for o in 0..2:
+    vectorize i in 0..{2}:
+      block turn(vo = o, vi = i):
+        y[vo, vi] = x[vi % {1}, vo*7 + vi // {1}]
+"""
+
+
+@pytest.mark.parametrize("dtype", ["i8", "bf16", "f32"])
+@pytest.mark.parametrize("runs", [2, 4])
+def test_runs_that_lanes_take_in_turns_are_loaded_whole(dtype: str, runs: int) -> None:
+    """Two or four rows, the first elements of each before the second ones: loads of vectors and shuffles."""
+    lanes = 16 * runs
+    f = parse(TURNS.format(dtype, runs, lanes))
+    bits = {1: np.int8, 2: np.int16, 4: np.int32}[DTYPES[dtype].bytes]
+    x = np.arange(1, runs * 48 + 1, dtype=bits).view(DTYPES[dtype].numpy).reshape(runs, 48)
+    y, z = (np.zeros((2, lanes), x.dtype) for _ in range(2))
+    evaluate(f, [x, y])
+    expected = np.stack([x[:, o * 7 : o * 7 + 16].T.reshape(-1) for o in range(2)])
+    exe = tw.build(f)
+    exe(x, z)
+    for found in (y, z):
+        np.testing.assert_array_equal(found.view(bits), expected.view(bits))
+    text = exe.show(after="llvm")
+    assert text.count("shufflevector") >= runs - 1 and "insertelement" not in text.split("define")[-1]

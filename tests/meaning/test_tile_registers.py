@@ -331,4 +331,4 @@ graph main(x: f32[128, 256]) -> y:
     (loop,) = [t for t in inner if "tdpbf16ps" in t]
     words = re.findall(r"^\t((?:t|prefetch)\w+)", loop, re.MULTILINE)
     assert words.count("tdpbf16ps") == words.count("tileloadd") == 4, loop
-    assert 0 < words.count("prefetcht0") <= 32, loop
+    assert 0 < words.count("prefetcht2") <= 32, loop

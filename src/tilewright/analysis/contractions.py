@@ -54,10 +54,20 @@ class Contraction:
     @property
     def summed(self) -> int | None:
         """The last reduce axis that alone indexes one dimension of each operand: an instruction may take several of its
-        terms at a time. Channels of a convolution are such an axis, positions of its window are not."""
-        operands = (self.vector, self.broadcast)
-        able = [n for n in self.reduce if all(o.dimension(self.block.axes[n].var) is not None for o in operands)]
+        terms at a time. Channels of a convolution are such an axis, positions of its window are not. Where there is
+        none, one along which the elements of rows are neighbours, though windows overlap there."""
+        alone = [n for n in self.reduce if self._is_alone(n, self.vector)]
+        able = [n for n in alone if self._is_alone(n, self.broadcast)]
+        able = able or [n for n in alone if self.broadcast.step(self.block.axes[n].var) == 1]
         return able[-1] if able else None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether rows overlap along the axis whose terms an instruction may take together."""
+        return self.summed is not None and not self._is_alone(self.summed, self.broadcast)
+
+    def _is_alone(self, axis: int, operand: Operand) -> bool:
+        return operand.dimension(self.block.axes[axis].var) is not None
 
     @property
     def depth(self) -> int:

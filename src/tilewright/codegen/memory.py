@@ -7,15 +7,26 @@ that they stay registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from tilewright.codegen.emitter import Emitter
 from tilewright.codegen.masked import Lanes
 from tilewright.codegen.types import element_type, memory_type, value_type, vector_of
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr
-from tilewright.loops.address import Address, address, every_second, is_inside, is_number, is_one, steps_of
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.loops.address import (
+    Address,
+    address,
+    every_second,
+    is_inside,
+    is_number,
+    is_one,
+    steps_of,
+    taking_turns,
+)
 from tilewright.loops.nodes import Buffer
 from tilewright.types.scopes import Scope
 
@@ -24,6 +35,10 @@ Source = tuple[str, int, int]
 
 ANYWHERE = 1 << 62
 """More elements than any buffer has."""
+
+LOCALITY: Final = {1: 3, 2: 1}
+"""LLVM's word for the first of the caches that are prefetched into. The one between these is `prefetcht1` on x86, which
+goes into the first cache, too, on Sapphire Rapids."""
 
 
 class Memory:
@@ -125,12 +140,28 @@ class Memory:
                 self.out.fresh(f"load {memory_type(dtype)}, ptr {at}, align {dtype.bytes}"), dtype, 1
             )
             return self.out.splat(one, element_type(dtype), lanes)
+        runs = taking_turns(place)
+        if runs and self.lanes.mask is None:
+            return self._from_memory(self._in_turns(buffer, place, runs), dtype, lanes)
         memory = vector_of(memory_type(dtype), lanes)
         vector = "poison"
         for lane, at in enumerate(self._lane_pointers(buffer, place)):
             one = self.out.fresh(f"load {memory_type(dtype)}, ptr {at}, align {dtype.bytes}")
             vector = self.out.fresh(f"insertelement {memory} {vector}, {memory_type(dtype)} {one}, i32 {lane}")
         return self._from_memory(vector, dtype, lanes)
+
+    def _in_turns(self, buffer: Buffer, place: Address, runs: Sequence[int]) -> str:
+        """A load of runs that take turns, the first elements before the second ones: each is loaded whole."""
+        kind, each = memory_type(buffer.dtype), place.lanes // len(runs)
+        one = replace(place, at=(), stride=const(1), lanes=each)
+        parts = [self._whole(buffer, replace(one, offset=place.offset + begin)) for begin in runs]
+        while len(parts) > 1:
+            half, lanes = len(parts) // 2, vector_of(kind, each)
+            mask = ", ".join(f"i32 {n + each * q}" for n in range(each) for q in range(2))
+            pairs = zip(parts[:half], parts[half:], strict=True)
+            shuffles = (f"shufflevector {lanes} {a}, {lanes} {b}, <{2 * each} x i32> <{mask}>" for a, b in pairs)
+            parts, each = [self.out.fresh(text) for text in shuffles], 2 * each
+        return parts[0]
 
     def _every_second(self, buffer: Buffer, place: Address) -> str:
         """A masked load with stride 2: the two contiguous vectors that span it, shuffled. Only elements of active lanes
@@ -167,10 +198,12 @@ class Memory:
             one = self.out.fresh(f"extractelement {memory} {value}, i32 {lane}")
             self.out.lines.append(f"  store {memory_type(dtype)} {one}, ptr {at}, align {dtype.bytes}")
 
-    def prefetch(self, buffer: Buffer, place: Address) -> None:
-        """Prefetches the cache line of an element; its address may be invalid."""
+    def prefetch(self, buffer: Buffer, place: Address, level: int) -> None:
+        """Prefetches the cache line of an element into the caches from a level on; its address may be invalid."""
         self.out.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.out.lines.append(f"  call void @llvm.prefetch.p0(ptr {self.pointer(buffer, place)}, i32 0, i32 3, i32 1)")
+        self.out.lines.append(
+            f"  call void @llvm.prefetch.p0(ptr {self.pointer(buffer, place)}, i32 0, i32 {LOCALITY[level]}, i32 1)"
+        )
 
     def _whole(self, buffer: Buffer, place: Address) -> str:
         """The contents of contiguous memory, in the type of the memory."""

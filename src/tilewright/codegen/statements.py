@@ -136,8 +136,8 @@ class Statements:
                 self._reserve(size)
             case Enlarge(room, least):
                 self._enlarge(room, least)
-            case Prefetch(place):
-                self._prefetch(place)
+            case Prefetch(place, level):
+                self._prefetch(place, level)
             case Publish():
                 self._publish(stmt)
             case Guard(begin, end):
@@ -386,12 +386,12 @@ class Statements:
         refused = self.out.fresh(f"call i32 @mprotect(ptr {place}, i64 {length}, i32 0)")
         self._end_unless(self.out.fresh(f"icmp eq i32 {refused}, 0"), "the system gives no guard pages", ())
 
-    def _prefetch(self, load: Load) -> None:
-        """Into all caches, for reading; the address may be anything."""
+    def _prefetch(self, load: Load, level: int) -> None:
+        """Into the caches from a level on, for reading; the address may be anything."""
         place, needed = self.memory.prepare(load.buffer.shape, load.indices)
         for e in needed:
             self.emit(e)
-        self.memory.prefetch(load.buffer, place)
+        self.memory.prefetch(load.buffer, place, level)
 
     def _view(self, buffer: Buffer, source: Buffer, offset: Expr | None) -> None:
         start = self.memory.pointers[source]

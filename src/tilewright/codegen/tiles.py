@@ -16,10 +16,8 @@ from tilewright.codegen.types import memory_type, suffix, vector_of
 from tilewright.expr.nodes import Expr
 from tilewright.loops.address import Address
 from tilewright.loops.nodes import Buffer, Instruct, Load
-from tilewright.target.instructions import TILE_ROW_BYTES, TILE_ROWS
+from tilewright.target.instructions import TILE_ROW_BYTES, Register
 from tilewright.types.scopes import Scope
-
-_SIZE = f"i16 {TILE_ROWS}, i16 {TILE_ROW_BYTES}"
 
 
 def store(out: Emitter, memory: Memory, emit: Callable[[Expr], str], place: Load, value: Instruct) -> None:
@@ -29,7 +27,7 @@ def store(out: Emitter, memory: Memory, emit: Callable[[Expr], str], place: Load
     for register, arg in zip(value.instruction.registers, value.args, strict=True):
         if reads_own or register is not value.instruction.accumulator:
             assert isinstance(arg, Load)
-            names[register.name] = _loaded(out, memory, emit, arg)
+            names[register.name] = _loaded(out, memory, emit, arg, register)
     result = issue(out, value.instruction, names)
     address = _address(memory, emit, place)
     at, (vector, kind) = memory.pointer(place.buffer, address), _vector(place)
@@ -41,13 +39,15 @@ def store(out: Emitter, memory: Memory, emit: Callable[[Expr], str], place: Load
     else:
         symbol, apart = "@llvm.x86.tilestored64.internal", _apart(place.buffer, address)
         out.declarations.add(f"declare void {symbol}(i16, i16, ptr, i64, x86_amx)")
-        out.lines.append(f"  call void {symbol}({_SIZE}, ptr {at}, i64 {apart}, x86_amx {result})")
+        out.lines.append(
+            f"  call void {symbol}({_size(value.instruction.accumulator)}, ptr {at}, i64 {apart}, x86_amx {result})"
+        )
     source = memory.source(place.buffer, place.indices)
     memory.overwritten(source)
     memory.remember(place, result, frozenset((source,)))
 
 
-def _loaded(out: Emitter, memory: Memory, emit: Callable[[Expr], str], load: Load) -> str:
+def _loaded(out: Emitter, memory: Memory, emit: Callable[[Expr], str], load: Load, register: Register) -> str:
     """The tile that memory fills; once where it stays as it is."""
     known = out.loaded.get(load)
     if known is not None:
@@ -62,9 +62,14 @@ def _loaded(out: Emitter, memory: Memory, emit: Callable[[Expr], str], load: Loa
     else:
         symbol, apart = "@llvm.x86.tileloadd64.internal", _apart(load.buffer, address)
         out.declarations.add(f"declare x86_amx {symbol}(i16, i16, ptr, i64)")
-        made = out.fresh(f"call x86_amx {symbol}({_SIZE}, ptr {at}, i64 {apart})")
+        made = out.fresh(f"call x86_amx {symbol}({_size(register)}, ptr {at}, i64 {apart})")
     memory.remember(load, made, frozenset((memory.source(load.buffer, load.indices),)))
     return made
+
+
+def _size(register: Register) -> str:
+    """The rows of a tile, and the bytes of each, as operands of LLVM's."""
+    return f"i16 {register.shape[0]}, i16 {TILE_ROW_BYTES}"
 
 
 def _address(memory: Memory, emit: Callable[[Expr], str], place: Load) -> Address:

@@ -31,6 +31,7 @@ from tilewright.lower.graph.fold_constants import fold_constants
 from tilewright.lower.graph.keep_packed import keep_packed
 from tilewright.lower.graph.lay_out import lay_out
 from tilewright.lower.graph.merge_positions import merge_positions
+from tilewright.lower.graph.merge_taps import merge_taps
 from tilewright.lower.graph.multiply_integers import multiply_integers
 from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.graph.multiply_whole import multiply_whole
@@ -92,7 +93,8 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", lambda module: read_in_place(module, target), GRAPH, since=1),
         Pass("winograd", lambda module: winograd(module, target, rounds), GRAPH, since=3),
-        Pass("lay-out", lambda module: lay_out(module, target), GRAPH, since=2),
+        Pass("merge-taps", lambda module: merge_taps(module, target) if rounds else module, GRAPH, since=HIGHEST),
+        Pass("lay-out", lambda module: lay_out(module, target, rounds), GRAPH, since=2),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
         Pass("strassen", lambda module: strassen(module, target, rounds), GRAPH, since=3),

@@ -107,6 +107,15 @@ def steps_of(place: Address) -> tuple[int, ...]:
     return place.at
 
 
+def taking_turns(place: Address) -> tuple[int, ...]:
+    """Where runs of contiguous elements begin, two or four, that lanes take in turns; nothing where they do not."""
+    for count in (2, 4):
+        runs, left = place.at[:count], place.lanes % count
+        if len(runs) == count and not left and all(n == runs[k % count] + k // count for k, n in enumerate(place.at)):
+            return runs
+    return ()
+
+
 def is_number(e: Expr | None, number: int) -> bool:
     return isinstance(e, Const) and e.value == number
 

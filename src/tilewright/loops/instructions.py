@@ -14,6 +14,7 @@ accumulate, it stores: a number, or elements of another register.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.faults import Fault
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, Instruct, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.parse import parse
-from tilewright.target.instructions import Instruction, Register
+from tilewright.target.instructions import TILE_REGISTERS, Instruction, Register
 from tilewright.types.scopes import Scope
 
 
@@ -245,11 +246,12 @@ class _Matching:
             raise self.fail(
                 f"expected {wanted} not to depend on {self.own.buffer.name}, which is stored to; found {found}"
             )
+        self._require_free(register, found.buffer)
         indices = tuple(simplify(i, self.facts) for i in found.indices)
         steps = self._steps(found.buffer, indices)
         row_major = _register_steps(register, wanted, [s.var for s in self.wanted.loops])
         options = row_major[:1] if own or register.is_tile else row_major
-        apart = self._apart(wanted, found.buffer, steps) if register.is_tile else None
+        apart = self._apart(wanted, found.buffer, steps, overlap=not own) if register.is_tile else None
         if apart is not None:
             steps = [row if each == apart else each for each, row in zip(steps, options[0], strict=True)]
         if steps not in options:
@@ -259,12 +261,24 @@ class _Matching:
         count, row = register.fillings()[options.index(steps)], register.row if apart is not None else 0
         self.tiles[register.name] = Tile(found.buffer, first, count, row, apart or 0)
 
-    def _apart(self, wanted: Load, buffer: Buffer, steps: list[int | None]) -> int | None:
-        """How many elements of memory lie from one row of a tile to the next: at least a row's; None where that is no
-        one number, or where the tile is a register of its own."""
+    def _require_free(self, register: Register, buffer: Buffer) -> None:
+        """Tiles in registers leave two for what is multiplied."""
+        if not register.is_tile or buffer.scope is not Scope.REGISTER:
+            return
+        count = math.prod(e.value if isinstance(e, Const) else 0 for e in buffer.shape) // register.lanes
+        if count > TILE_REGISTERS - 2:
+            raise self.fail(f"{buffer.name} has {count} tiles of {register}; {TILE_REGISTERS - 2} fit beside factors")
+
+    def _apart(self, wanted: Load, buffer: Buffer, steps: list[int | None], overlap: bool) -> int | None:
+        """How many elements of memory lie from one row of a tile to the next: at least a row's, unless rows may
+        overlap; None where that is no one number, or where the tile is a register of its own."""
         place = [s.var for s in self.wanted.loops].index(wanted.indices[0])  # type: ignore[arg-type]
         apart, row = steps[place], self.registers[wanted.buffer.name].row
-        return apart if apart is not None and apart >= row and buffer.scope is not Scope.REGISTER else None
+        return (
+            apart
+            if apart is not None and apart >= (1 if overlap else row) and buffer.scope is not Scope.REGISTER
+            else None
+        )
 
     def _steps(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[int | None]:
         """The elements that an access moves for a step of each loop; None where that is no one number."""

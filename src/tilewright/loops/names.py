@@ -10,7 +10,7 @@ from tilewright.expr.parse import ExprParser, Operand
 from tilewright.expr.tokens import Token, Tokens
 from tilewright.loops.nodes import Buffer, Instruct, Load
 from tilewright.loops.text import KEYWORDS
-from tilewright.target.instructions import INSTRUCTIONS
+from tilewright.target.instructions import named
 from tilewright.types.scopes import Scope
 
 _SCOPES = {s.value: s for s in Scope}
@@ -45,7 +45,7 @@ class NameParser(ExprParser):
         return self._load(buffer, token)
 
     def applied(self, token: Token, args: list[Operand]) -> Expr | None:
-        instruction = INSTRUCTIONS.get(token.text)
+        instruction = named(token.text)
         if instruction is None:
             return None
         self._check_count(token, args, len(instruction.registers))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tilewright.core.node import Node, reference
 from tilewright.expr.dtypes import DType
@@ -306,11 +306,16 @@ class Store(Stmt):
     value: Expr
 
 
+PREFETCHED: Final = (1, 2)
+"""The caches that may be prefetched into before those behind them."""
+
+
 class Prefetch(Stmt):
-    """Prefetches the memory at `place`, because it will be read. Changes nothing that a program can
-    see, and reads nothing: the place may be outside its buffer."""
+    """Prefetches the memory at `place`, because it will be read: into all caches, or those from `level` on, of which 1
+    is the first. Changes nothing that a program can see, and reads nothing: the place may be outside its buffer."""
 
     place: Load
+    level: int = 1
 
 
 class If(Stmt):

@@ -9,6 +9,7 @@ from tilewright.expr.nodes import Add, Expr, Var
 from tilewright.expr.tokens import Token
 from tilewright.loops.names import NameParser
 from tilewright.loops.nodes import (
+    PREFETCHED,
     Alloc,
     Assert,
     Axis,
@@ -33,7 +34,7 @@ from tilewright.loops.nodes import (
     While,
 )
 from tilewright.report.errors import UserError
-from tilewright.target.instructions import INSTRUCTIONS, Instruction
+from tilewright.target.instructions import INSTRUCTIONS, Instruction, named
 from tilewright.types.scopes import Scope
 
 DEEPEST = 60
@@ -186,10 +187,11 @@ class StatementParser(NameParser):
 
     def _instruction(self) -> Instruction:
         token = self.tokens.name("an instruction")
-        if token.text not in INSTRUCTIONS:
+        found = named(token.text)
+        if found is None:
             raise self.unknown(token, "instruction", INSTRUCTIONS)
         self.tokens.expect("=", f"write instruct {token} = l in 0..8")
-        return INSTRUCTIONS[token.text]
+        return found
 
     def _block(self) -> list[Stmt]:
         name, _ = self.tokens.quoted_name("a block")
@@ -307,8 +309,11 @@ class StatementParser(NameParser):
             raise self.tokens.error(
                 "only an element of a buffer can be prefetched", token, fix="write prefetch a[i + 8]"
             )
+        level = self.tokens.integer("the level of a cache") if self.tokens.accept("into") else 1
+        if level not in PREFETCHED:
+            raise self.tokens.error(f"nothing is prefetched into {level}", token, fix="write into 2, or leave it out")
         self._end_line()
-        return [Prefetch(place)]
+        return [Prefetch(place, level)]
 
     def _call(self) -> list[Stmt]:
         callee, _ = self.tokens.quoted_name("a function")

@@ -325,7 +325,8 @@ class _Writer:
 
     def prefetch(self, s: Prefetch) -> None:
         with self.sharing(*s.place.indices):
-            self.line(f"prefetch {self.element(s.place.buffer, s.place.indices)}", s)
+            level = f" into {s.level}" if s.level > 1 else ""
+            self.line(f"prefetch {self.element(s.place.buffer, s.place.indices)}{level}", s)
 
     def call(self, s: CallFunction) -> None:
         with self.sharing(*s.symbols):

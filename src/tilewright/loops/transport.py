@@ -18,7 +18,7 @@ from tilewright.core.walk import nodes_in
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.intrinsics import INTRINSICS, Intrinsic
 from tilewright.expr.nodes import Expr
-from tilewright.target.instructions import INSTRUCTIONS, Instruction
+from tilewright.target.instructions import Instruction, named
 
 Row = tuple[Any, ...]
 """A node: the number of its class, a letter for each field, and the fields. The letter says what a field holds: `n` the
@@ -138,4 +138,6 @@ def _intrinsic(name: str) -> Intrinsic:
 
 
 def _instruction(name: str) -> Instruction:
-    return INSTRUCTIONS[name]
+    found = named(name)
+    assert found is not None
+    return found

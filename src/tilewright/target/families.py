@@ -275,7 +275,11 @@ def estimate_core(family: str, features: frozenset[str], bits: int, ghz: float |
     full = BY_NAME[family]
     row = full.at(bits)
     has_fma = fuses(features)
-    dots = {i.name: rounded(_dot_cycles(i, full)) for i in INSTRUCTIONS.values() if i.runs_with(features)}
+    dots = {
+        i.name: rounded(_dot_cycles(i, full))
+        for i in INSTRUCTIONS.values()
+        if i.adds_products and i.runs_with(features)
+    }
     return Core(
         ghz=max(ghz or 0.0, row.ghz),
         fma_cycles=row.fma if has_fma else max(row.fma, 2 * row.add),

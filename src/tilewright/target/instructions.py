@@ -22,17 +22,20 @@ program.
           acc[m, n] += f32(a[m, k, q]) * f32(b[k, n, q])
 
 A *tile* is a register of two dimensions: rows of 64 bytes. It is filled from memory, and stored, row by row: each row
-is contiguous, and rows begin any constant number of elements apart. A buffer in registers holds whole tiles, one after
-the other. Beside products there are instructions that clear and move tiles: their programs store a number, or elements
-of another tile.
+is contiguous, and rows begin any constant number of elements apart. A buffer in registers holds tiles, one after the
+other. Beside products there are instructions that clear and move tiles: their programs store a number, or elements of
+another tile. Each of these has a variant for every smaller number of rows of its sums, which takes as much less time:
+`x86.amx.dot_bf16.rows14` multiplies the 14 pixels of a row of an image. Variants are no rows of the table; `named`
+knows them.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final, Protocol
 
 from ..core import extensions
@@ -52,6 +55,9 @@ TILE_ROWS: Final = 16
 TILE_ROW_BYTES: Final = 64
 TILE_REGISTERS: Final = 8
 """A whole tile of AMX, and how many there are (Intel's manual, volume 1, chapter 18: palette 1)."""
+
+TILE_LATENCY: Final = 52
+"""Cycles from one product of tiles to the next that adds to the same sums (Intel's optimization manual, chapter 20)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +115,19 @@ class Instruction:
         return self.accumulator.is_tile
 
     @property
+    def adds_products(self) -> bool:
+        """Whether it adds products of two registers to a third, and neither clears nor moves one."""
+        return len(self.registers) == 3
+
+    @property
     def program(self) -> str:
         """The text of the loops function that does the same."""
         body = "".join(f"\n  {line}" for line in self.nest.split("\n"))
         return f"func meaning({', '.join(map(str, self.registers))}):{body}"
+
+    def with_rows(self, rows: int) -> Instruction:
+        """The variant of an instruction of tiles whose sums have so many rows, at most a tile's."""
+        return _of_rows(self.name.partition(_ROWS)[0], rows)
 
     @property
     def bits(self) -> int:
@@ -203,41 +218,66 @@ def _fma(name: str, feature: str, dtype: DType, lanes: int) -> Instruction:
     return Instruction(name, ((feature,),), registers, nest, (call,), "the product is not rounded")
 
 
-def _tile(name: str, dtype: DType, *inner: int) -> Register:
-    """A whole tile, whose rows are arrays of these dimensions."""
+def _tile(name: str, dtype: DType, rows: int, *inner: int) -> Register:
+    """A tile of so many rows, which are arrays of these dimensions."""
     inner = inner or (TILE_ROW_BYTES // dtype.bytes,)
-    return Register(name, dtype, (TILE_ROWS, *inner), is_tile=True)
+    return Register(name, dtype, (rows, *inner), is_tile=True)
 
 
-def _tile_dot(name: str, feature: str, mnemonic: str, types: tuple[DType, DType, DType], note: str = "") -> Instruction:
+def _tile_dot(name: str, mnemonic: str, types: tuple[DType, DType, DType], rows: int) -> Instruction:
     """acc[m, n] += the sum over k and q of a[m, k, q] * b[k, n, q], in the accumulator's type: a row of `b` has the
     terms of four bytes next to each other."""
     one, other, sums = types
     depth, columns = sums.bytes // one.bytes, TILE_ROW_BYTES // sums.bytes
-    registers = (_tile("a", one, columns, depth), _tile("b", other, columns, depth), _tile("acc", sums))
+    registers = (_tile("a", one, rows, columns, depth), _tile("b", other, columns, columns, depth))
     nest = (
-        f"for m in 0..{TILE_ROWS}, n in 0..{columns}, k in 0..{columns}, q in 0..{depth}:\n"
+        f"for m in 0..{rows}, n in 0..{columns}, k in 0..{columns}, q in 0..{depth}:\n"
         f"  acc[m, n] += {sums}(a[m, k, q]) * {sums}(b[k, n, q])"
     )
-    sizes = f"i16 {TILE_ROWS}, i16 {TILE_ROW_BYTES}, i16 {TILE_ROW_BYTES}"
+    sizes = f"i16 {rows}, i16 {TILE_ROW_BYTES}, i16 {TILE_ROW_BYTES}"
     call = f"call x86_amx @llvm.x86.{mnemonic}.internal({sizes}, x86_amx {{acc}}, x86_amx {{a}}, x86_amx {{b}})"
-    beside = [f"{name.rpartition('.')[0]}.{kind}_{sums}" for kind in ("zero", "move")]
-    return Instruction(name, ((feature,),), registers, nest, (call,), note, *beside)
+    beside = [_variant(f"{name.rpartition('.')[0]}.{kind}_{sums}", rows) for kind in ("zero", "move")]
+    feature, note = ("amx-bf16", _BF16_NOTE) if sums.is_float else ("amx-int8", "")
+    all_registers = (*registers, _tile("acc", sums, rows))
+    return Instruction(_variant(name, rows), ((feature,),), all_registers, nest, (call,), note, *beside)
 
 
-def _tile_moves(kind: str, dtype: DType) -> Iterator[Instruction]:
-    """acc[m, n] = 0, and acc[m, n] = a[m, n]: between tiles and memory either way."""
-    acc = _tile("acc", dtype)
-    loops = f"for m in 0..{acc.shape[0]}, n in 0..{acc.shape[1]}:\n  acc[m, n] = "
-    call = f"call x86_amx @llvm.x86.tilezero.internal(i16 {TILE_ROWS}, i16 {TILE_ROW_BYTES})"
-    yield Instruction(
-        f"{kind}.zero_{dtype}", (("amx-tile",),), (acc,), loops + ("0.0" if dtype.is_float else "0"), (call,)
-    )
-    yield Instruction(f"{kind}.move_{dtype}", (("amx-tile",),), (_tile("a", dtype), acc), f"{loops}a[m, n]", ())
+def _tile_move(name: str, dtype: DType, reads: bool, rows: int) -> Instruction:
+    """acc[m, n] = 0, or acc[m, n] = a[m, n], which `reads`: between tiles and memory either way."""
+    acc = _tile("acc", dtype, rows)
+    value = "a[m, n]" if reads else "0.0" if dtype.is_float else "0"
+    nest = f"for m in 0..{rows}, n in 0..{acc.shape[1]}:\n  acc[m, n] = {value}"
+    call = f"call x86_amx @llvm.x86.tilezero.internal(i16 {rows}, i16 {TILE_ROW_BYTES})"
+    registers, lines = ((_tile("a", dtype, rows), acc), ()) if reads else ((acc,), (call,))
+    return Instruction(_variant(name, rows), (("amx-tile",),), registers, nest, lines)
+
+
+def _tiles() -> Iterator[tuple[str, Callable[[int], Instruction]]]:
+    """The names of instructions of tiles, and what makes them for so many rows."""
+    i8, u8, i32, f32, bf16 = dtypes.i8, dtypes.u8, dtypes.i32, dtypes.f32, dtypes.bf16
+    yield (name := "x86.amx.dot_bf16"), partial(_tile_dot, name, "tdpbf16ps", (bf16, bf16, f32))
+    for (what, a), (other, b) in itertools.product((("u", u8), ("s", i8)), repeat=2):
+        name = f"x86.amx.dot_{a}" if a is b else f"x86.amx.dot_{a}{b}"
+        yield name, partial(_tile_dot, name, f"tdpb{what}{other}d", (a, b, i32))
+    for dtype, (kind, reads) in itertools.product((f32, i32), (("zero", False), ("move", True))):
+        yield (name := f"x86.amx.{kind}_{dtype}"), partial(_tile_move, name, dtype, reads)
+
+
+_ROWS: Final = ".rows"
+_TILES: Final = dict(_tiles())
+
+
+def _variant(name: str, rows: int) -> str:
+    return name if rows == TILE_ROWS else f"{name}{_ROWS}{rows}"
+
+
+@cache
+def _of_rows(name: str, rows: int) -> Instruction:
+    return INSTRUCTIONS[name] if rows == TILE_ROWS else _TILES[name](rows)
 
 
 def _rows() -> Iterator[Instruction]:
-    i8, u8, i16, i32, f32, f64 = dtypes.i8, dtypes.u8, dtypes.i16, dtypes.i32, dtypes.f32, dtypes.f64
+    i8, u8, i16, f32, f64 = dtypes.i8, dtypes.u8, dtypes.i16, dtypes.f32, dtypes.f64
     for feature, kind, bits in (
         ("fma", "x86.fma", 256),
         ("avx512f", "x86.avx512f", 512),
@@ -261,18 +301,21 @@ def _rows() -> Iterator[Instruction]:
     yield _quads("aarch64.dotprod.dot_u8", dotprod, 4, f"llvm.aarch64.neon.udot.{suffix}", u8, u8)
     yield _quads("aarch64.i8mm.dot_u8i8", (("i8mm",),), 4, f"llvm.aarch64.neon.usdot.{suffix}", u8, i8)
     yield _pairs_of_bf16("aarch64.bf16.dot_bf16", "bf16", 4, "llvm.aarch64.neon.bfdot.v4f32.v8bf16")
-    yield _tile_dot("x86.amx.dot_bf16", "amx-bf16", "tdpbf16ps", (dtypes.bf16, dtypes.bf16, f32), _BF16_NOTE)
-    for (what, a), (other, b) in itertools.product((("u", u8), ("s", i8)), repeat=2):
-        name = f"x86.amx.dot_{a}" if a is b else f"x86.amx.dot_{a}{b}"
-        yield _tile_dot(name, "amx-int8", f"tdpb{what}{other}d", (a, b, i32))
-    for dtype in (f32, i32):
-        yield from _tile_moves("x86.amx", dtype)
+    yield from (made(TILE_ROWS) for made in _TILES.values())
 
 
 INSTRUCTIONS: Final[dict[str, Instruction]] = {row.name: row for row in _rows()}
 """The instructions that programs may name."""
 
 _OWN: Final = frozenset(INSTRUCTIONS)
+
+
+def named(name: str) -> Instruction | None:
+    """The instruction of this name, a row of the table or a variant with fewer rows; None where there is none."""
+    whole, rows = name.partition(_ROWS)[::2]
+    if whole in _TILES and rows in map(str, range(1, TILE_ROWS)):
+        return _of_rows(whole, int(rows))
+    return INSTRUCTIONS.get(name)
 
 
 def byte_dots(target: Machine) -> dict[int, Instruction]:

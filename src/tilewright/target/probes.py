@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .core import DOTS
-from .instructions import INSTRUCTIONS, Instruction
+from .instructions import INSTRUCTIONS, TILE_ROW_BYTES, TILE_ROWS, Instruction
 from .target import Target
 
 if TYPE_CHECKING:
@@ -59,12 +59,14 @@ def make_data(factor: float = 0.5) -> npt.NDArray[np.uint8]:
 
 def alike(target: Target) -> list[tuple[Instruction, ...]]:
     """The instructions that run on the target, those together that differ in the sign of what they widen or in the type
-    of what they multiply alone: one of them is timed for all. Those of tiles are as the family says."""
+    of what they multiply alone: one of them is timed for all, and one of products of bytes in tiles."""
     groups: dict[tuple[object, ...], list[Instruction]] = {}
     for row in INSTRUCTIONS.values():
-        if row.runs_on(target) and not row.has_tiles:
+        if row.runs_on(target) and row.adds_products:
             lines = tuple(line.replace("zext", "sext").split("(")[0] for line in row.llvm)
-            own = ("fma", row.bits) if ".fma" in row.name else (*lines, row.bits)
+            own: tuple[object, ...] = ("fma", row.bits) if ".fma" in row.name else (*lines, row.bits)
+            if row.has_tiles:
+                own = "tiles", row.accumulator.dtype
             groups.setdefault(own, []).append(row)
     return [tuple(group) for group in groups.values()]
 
@@ -135,6 +137,8 @@ class _Printer:
 
     def dot(self, instruction: Instruction) -> Probe:
         """Independent sums by an instruction, the other registers being new to it each time."""
+        if instruction.has_tiles:
+            return self._in_tiles(instruction)
         *others, total = instruction.registers
         types = {r.name: f"<{r.lanes} x {_lane(r.dtype.name, r.dtype.bits)}>" for r in instruction.registers}
 
@@ -153,6 +157,31 @@ class _Printer:
         entry = [f"  %first.{r.name} = load {types[r.name]}, ptr %p" for r in others]
         calls = (self._declare_call(line, types) for line in instruction.llvm if "call " in line)
         return self._over_chains(f"{DOTS}{instruction.name}", step, tuple(calls), types[total.name], entry)
+
+    def _in_tiles(self, instruction: Instruction) -> Probe:
+        """Four tiles of sums, to which products of two by two others are added: more than each waits for."""
+        (product,) = instruction.products
+        call = product.removesuffix(".internal")
+        places = ", ".join(
+            f"i8 {n}" for n in (1, *[0] * 15, *[TILE_ROW_BYTES, 0] * 8, *[0] * 16, *[TILE_ROWS] * 8, *[0] * 8)
+        )
+        head = [
+            "  %config = alloca <64 x i8>, align 64",
+            f"  store <64 x i8> <{places}>, ptr %config, align 64",
+            "  call void @llvm.x86.ldtilecfg(ptr %config)",
+            *(f"  call void @llvm.x86.tilezero(i8 {n})" for n in range(4)),
+            *(f"  call void @llvm.x86.tileloadd64(i8 {n}, ptr %p, i64 {TILE_ROW_BYTES})" for n in range(4, 8)),
+        ]
+        body = [f"  call void {call}(i8 {n}, i8 {4 + n // 2}, i8 {6 + n % 2})" for n in range(4)]
+        declare = [
+            "declare void @llvm.x86.ldtilecfg(ptr)",
+            "declare void @llvm.x86.tilerelease()",
+            "declare void @llvm.x86.tilezero(i8 immarg)",
+            "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)",
+            f"declare void {call}(i8 immarg, i8 immarg, i8 immarg)",
+        ]
+        tail = ["  call void @llvm.x86.tilerelease()"]
+        return self._function(f"{DOTS}{instruction.name}", len(body), body, head, tail, declare)
 
     def _over_chains(
         self,

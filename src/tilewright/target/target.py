@@ -28,7 +28,7 @@ from .core import Core, flatten
 from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
 from .features import ARCHITECTURES, BASE, LENGTHS, LEVELS, choose_cpu, choose_vectors, fuses
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
-from .instructions import INSTRUCTIONS
+from .instructions import TILE_ROWS, named
 from .machine import create_machine, find_data_layout, find_tune
 from .origins import Origins, Source
 from .peaks import Peaks
@@ -197,9 +197,13 @@ class Target:
 
     def dot_cycles(self, name: str) -> float:
         """Cycles of an instruction of `target.instructions`: those of the core, or, of one that was registered since
-        these were found, what the family's row estimates."""
-        known = self.core.dots.get(name)
-        return estimate_dot(INSTRUCTIONS[name], self.family) if known is None else known
+        these were found, what the family's row estimates; of tiles with fewer rows, as much less."""
+        known, row = self.core.dots.get(name), named(name)
+        assert row is not None, name
+        whole = row.with_rows(TILE_ROWS) if row.has_tiles else row
+        if whole is not row:
+            return self.dot_cycles(whole.name) * row.accumulator.shape[0] / TILE_ROWS
+        return estimate_dot(row, self.family) if known is None else known
 
     @property
     def measured(self) -> bool:

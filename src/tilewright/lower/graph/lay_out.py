@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.expr.dtypes import bf16, f32
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
@@ -26,19 +27,21 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec
 from tilewright.ops.movement import ShapeAttributes
 from tilewright.ops.reduce import ReduceAttributes
+from tilewright.plan.price.contraction import Dot, choose_tiles
 from tilewright.plan.rewrite.layout import Images, Island, choose_islands, is_last, order, reordered
 from tilewright.target import Target
 
 
-def lay_out(module: Module, target: Target) -> Module:
-    """The module with such images stored so, for a target's vectors."""
-    module = eliminate_dead(module)
-    made = over_graphs(module, lambda m, f: _lay_out(m, f, target))
+def lay_out(module: Module, target: Target, halves: bool = False) -> Module:
+    """The module with such images stored so, for a target's vectors; with `halves`, factors may be rounded to bf16, and
+    for the machine's tiles."""
+    module, tiles = eliminate_dead(module), choose_tiles(bf16, bf16, f32, target) if halves else None
+    made = over_graphs(module, lambda m, f: _lay_out(m, f, target, tiles))
     return simplify_graph(made) if made is not module else module
 
 
-def _lay_out(module: Module, function: GraphFunction, target: Target) -> Module:
-    images = Images(function)
+def _lay_out(module: Module, function: GraphFunction, target: Target, tiles: Dot | None) -> Module:
+    images = Images(function, tiles)
     return store_last(module, function, images, choose_islands(images, target))
 
 

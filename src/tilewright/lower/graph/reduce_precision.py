@@ -8,9 +8,10 @@
 Roundings are ordinary casts to nearest even, so the graph after the pass defines the result exactly: products of bf16
 numbers are exact in f32, and sums are in f32. A cast is placed where the factor is computed, before nodes that move its
 elements, unless another node reads these. Then the kernel that stores the factor can round it, and half as many bytes
-are moved. plan/rewrite/precision.py chooses the factors. Winograd's and Strassen's products are excluded: factors of
-the former are rounded when tiles are chosen, and all others amplify errors too much. Those of attentions are excluded,
-for they stay in registers and caches.
+are moved. Where element-wise operators alone read it beside products, such as the sum behind a residual connection,
+they read the rounded numbers, too, so that no others are stored. plan/rewrite/precision.py chooses the factors.
+Winograd's and Strassen's products are excluded: factors of the former are rounded when tiles are chosen, and all others
+amplify errors too much. Those of attentions are excluded, for they stay in registers and caches.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import const
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.movement import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
@@ -38,17 +40,20 @@ MOVES = frozenset({"transpose", "reshape", "slice", "broadcast", "pad"})
 
 def reduce_precision(module: Module, target: Target) -> Module:
     """The module with factors rounded where the target computes their products faster then."""
-    return over_graphs(module, lambda m, f: _reduce(m, f, target))
+    alive = eliminate_dead(module)
+    made = over_graphs(alive, lambda m, f: _reduce(m, f, target))
+    return module if made is alive else made
 
 
 def _reduce(module: Module, function: GraphFunction, target: Target) -> Module:
     chosen = _choose(function, target)
     if not chosen:
         return module
-    edit = _Rounding(module, function, _movements(function, chosen))
+    moved = _movements(function, chosen)
+    edit, shared = _Rounding(module, function, moved), _shared(function, chosen, moved)
     for node in function.nodes:
         places = chosen.get(node, ())
-        made = edit.rounded(node, places) if places else None
+        made = edit.rounded(node, places) if places else edit.of_rounded(node, shared)
         if made is None or not edit.replace(node, edit.add(made).outputs):
             edit.keep(node)
     return edit.finish()
@@ -90,6 +95,15 @@ def _movements(function: GraphFunction, chosen: dict[Node, tuple[int, ...]]) -> 
     return frozenset(moved)
 
 
+def _shared(function: GraphFunction, chosen: dict[Node, tuple[int, ...]], moved: frozenset[Node]) -> frozenset[Value]:
+    """The rounded factors that nothing reads but products, movements of them, and element-wise operators."""
+    rounded = {node.inputs[n] for node, places in chosen.items() for n in places} | {n.inputs[0] for n in moved}
+    other = {v for n in function.nodes if n not in chosen and n not in moved and not n.op.elementwise for v in n.inputs}
+    other |= {v for node, places in chosen.items() for n, v in enumerate(node.inputs) if n not in places}
+    made = {v for n in function.nodes if n not in moved for v in n.outputs}
+    return frozenset((rounded & made) - other - set(function.results))
+
+
 def _moves(node: Node) -> bool:
     padded = isinstance(node.attrs, PadAttributes) and node.attrs.mode is not PadMode.CONSTANT
     return node.op.name in MOVES and not padded
@@ -111,6 +125,19 @@ class _Rounding(Edit):
         inputs = [self._as_bf16(v) if n in places else self.resolve(v) for n, v in enumerate(node.inputs)]
         fields = {"spec": attrs.spec, "sizes": attrs.sizes, "dtype": node.outputs[0].type.dtype}
         return self.typed("contract", tuple(inputs), fields, node.outputs[0].name)
+
+    def of_rounded(self, node: Node, shared: frozenset[Value]) -> Node | None:
+        """An element-wise node over the rounded numbers of those inputs that are `shared` with products; None where it
+        has none of them."""
+        if not node.op.elementwise or shared.isdisjoint(node.inputs):
+            return None
+        self.source = node.source
+        inputs = [self._widened(v) if v in shared else self.resolve(v) for v in node.inputs]
+        fields = dict(zip(type(node.attrs)._fields, node.attrs.field_values(), strict=True))
+        return self.typed(node.op.name, tuple(inputs), fields, node.outputs[0].name)
+
+    def _widened(self, value: Value) -> Value:
+        return self._made("cast", (self._cast(value),), {"dtype": value.type.dtype}, value.name)
 
     def _as_bf16(self, value: Value) -> Value:
         """A value of the old function, rounded."""

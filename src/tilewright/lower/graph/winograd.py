@@ -93,7 +93,7 @@ def find_convolution(edit: Edit, node: Node, assumed: Assumed) -> Convolution | 
     stride = _stride(spec)
     if array is None or stride is None:
         return None
-    filters = _filters(spec, array)
+    filters = filters_of(spec, array)
     image, low = _unpadded(edit, x)
     sides = (*out.shape[2:], *image.type.shape[2:])
     dynamic = not all(isinstance(extent, Const) for extent in sides)
@@ -115,7 +115,7 @@ def _stride(spec: Spec) -> int | None:
         return None
     n, o, i, j = spec.output
     c = x[1].axis
-    kernel = _kernel_axes(spec)
+    kernel = kernel_axes(spec)
     if x[0].axis != n or c is None or kernel is None:
         return None
     whole = {index.axis for index in w} == {o, c, *kernel} and len({n, o, i, j, c, *kernel}) == 7
@@ -123,7 +123,7 @@ def _stride(spec: Spec) -> int | None:
     return strides.pop() if whole and strides in ({1}, {2}) else None
 
 
-def _kernel_axes(spec: Spec) -> tuple[str, str] | None:
+def kernel_axes(spec: Spec) -> tuple[str, str] | None:
     """The axes a, b of the indices i*s+a and j*s+b, where the output has i and j."""
     found: list[str] = []
     for index, place in zip(spec.operands[0][2:], spec.output[2:], strict=True):
@@ -134,10 +134,10 @@ def _kernel_axes(spec: Spec) -> tuple[str, str] | None:
     return found[0], found[1]
 
 
-def _filters(spec: Spec, w: Array) -> Array:
+def filters_of(spec: Spec, w: Array) -> Array:
     """The filters as [o, c, a, b]."""
     axes = [index.axis for index in spec.operands[1]]
-    wanted = (spec.output[1], spec.operands[0][1].axis, *(_kernel_axes(spec) or ()))
+    wanted = (spec.output[1], spec.operands[0][1].axis, *(kernel_axes(spec) or ()))
     return w.transpose([axes.index(axis) for axis in wanted])
 
 

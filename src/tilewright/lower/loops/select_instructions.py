@@ -51,7 +51,7 @@ def _store(loop: For, instruction: Instruction) -> Stmt:
 def _vector(tile: Tile) -> Load:
     (first,) = tile.indices
     index: Expr = first if tile.count == 1 else Ramp(first, const(1), tile.count)
-    if tile.apart > tile.row:
+    if tile.apart not in (0, tile.row):
         lanes = Ramp(const(0), const(1), tile.count)
         row, apart = (Broadcast(const(n), tile.count) for n in (tile.row, tile.apart))
         index = Broadcast(first, tile.count) + (lanes // row * apart + lanes % row)

@@ -107,7 +107,7 @@ def _step(stmt: Stmt, scope: _Scope, ranges: Ranges) -> Stmt:
             if isinstance(decided, Const) and decided.value:
                 return Seq(())
             return stmt.replace(cond=decided, values=tuple(scope.value(v) for v in values))
-        case Prefetch(place):
+        case Prefetch(place, _):
             return stmt.replace(place=scope.value(place))
         case Block():
             return stmt.replace(body=_step(stmt.body, scope, ranges))

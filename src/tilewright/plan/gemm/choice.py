@@ -40,7 +40,7 @@ class Choice:
     that a call packs are packed before their tiles, or (`first_packs`) by the first of these as it reads them; so are
     differences of two constants, or each tile takes them. With a `dot`, products are added up by an instruction, or of
     wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
-    not lie ready."""
+    not lie ready. The rows of a tile are those of `beside` batches, such as rows of an image."""
 
     tile: RegisterTile
     block_tiles: int
@@ -56,6 +56,7 @@ class Choice:
     terms: int = 1
     first_packs: bool = False
     dot: Dot | None = None
+    beside: int = 1
 
     @property
     def panel_columns(self) -> int:
@@ -107,7 +108,7 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
     for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
         yield replace(choice, terms=written_out(choice.tile, target, size.parts) if size.rows else 1)
     dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
-    if dot is not None and size.vector.plain and size.summed >= dot.depth:
+    if dot is not None and size.vector.plain and size.adds_together and size.summed >= dot.depth:
         for choice in of_dot(size.taken(dot), target):
             yield replace(choice, pack_broadcast=not size.is_ready(dot), dot=dot)
 
@@ -186,7 +187,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
     counted = not size.any_rows and (size.own > 1 or size.rows % tile.rows == 0)
     ahead = (
         (size.axes == 1 or size.dot is not None)
-        and size.rows > tile.rows
+        and (size.rows > tile.rows or size.shares_panels)
         and (tile.rows <= contraction.free_places(target) or counted)
     )
     for block in row_blocks(size, tile, target):

@@ -33,6 +33,11 @@ Runs = Sequence[tuple[int, RegisterTile]]
 def seconds(choice: Choice, size: Size, target: Target) -> float:
     """Seconds of one core for all batches. Dynamic rows and columns are priced as many and as a usual number, dynamic
     rows as one, too."""
+    size = size.side_by_side(choice.beside)
+    if replace(size, dot=choice.dot).shares_panels:
+        whole = replace(size, rows=size.row_tiles(choice.tile) * choice.tile.rows)
+        choice = replace(choice, block_tiles=size.row_tiles(choice.tile) * size.batch)
+        size = replace(whole, lines=size.batch).side_by_side(size.batch)
     found = _seconds(choice, size.taken(choice.dot), target)
     if choice.dot is None or not choice.pack_broadcast:
         return found
@@ -74,8 +79,8 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
 
 def _rows(choice: Choice, size: Size, target: Target) -> float:
     """Cycles of one product of rows: those of its blocks of terms and of rows. Vectors beyond the last one of a dynamic
-    number of columns are computed, too."""
-    if size.any_columns:
+    number of columns, or of tiles of the machine, are computed, too."""
+    if size.any_columns or (choice.dot is not None and choice.dot.rows > 1):
         size = replace(size, columns=size.panels(choice.tile) * choice.tile.columns)
     tile, vector = choice.tile, size.vector
     blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1
@@ -87,7 +92,7 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     if blocks > 1 and size.axes > 1 and size.own == 1 and size.batch > 1:  # all batches pass by a block of a panel
         lies = fits(_panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
-    near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
+    near = fits(panels * _panel_bytes(choice, size, terms) + _element_bytes(size, rows, terms), target)
     left = sums.rows % tile.rows if choice.part_rows else 0
     runs = [(n, t) for n, t in ((sums.rows - left, tile), *choice.left_over(left)) if n]
     work = _work(sums, runs, target)
@@ -117,7 +122,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     level = fits(panel + beside + of_tile, target)
     if not choice.pack_vector and vector.plain:
         level = max(level, level_of_sets(vector.apart, terms, target))
-    all_rows = rows * size.terms * element.bytes
+    all_rows = _element_bytes(size, rows, size.terms)
     again = fits(all_rows + panel, target) if size.columns > tile.columns else where(element, all_rows, target)
     room = target.caches[0].room(element.apart)
     # Panels pass through the same sets.
@@ -160,7 +165,7 @@ def _first(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     # while another one does.
     waits = wait_cycles(source, target) * (2 if choice.dot is None else 1)
     waiting = pieces * waits * min(vector.apart / target.page, 1.0)
-    moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
+    moved = copy_cycles(whole / _copied_bytes(choice, size), tile.lanes if vector.step == 1 else 1, target)
     if vector.step != 1 and size.columns % tile.columns:
         # Panels over an edge are not copied line by line: each line is brought again for each of its elements.
         moved += whole / vector.bytes * target.caches[0].line * byte_cycles(2, target)
@@ -189,7 +194,7 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
     """Cycles that the first use of all rows adds: they come from where they lie, a constant while the tile before is
     computed where it is prefetched."""
     tile, element = choice.tile, size.element
-    whole = size.rows * sums.steps * element.bytes
+    whole = _element_bytes(size, size.rows, sums.steps)
     source = where(element, whole, target)
     if choice.prefetch and not size.vector.constant:
         return size.panels(tile) * _asking(whole, target)
@@ -212,6 +217,17 @@ def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:
     """Bytes of a panel of so many terms: those of a window overlap, and are not more than there are."""
     held = choice.tile.columns * terms * size.vector.bytes
     return held if size.vector.plain else min(held, size.vector.whole)
+
+
+def _copied_bytes(choice: Choice, size: Size) -> float:
+    """Bytes of a lane that a call copies at a time: the terms that lie next to each other for an instruction."""
+    return size.vector.bytes * (choice.dot.beside / choice.dot.depth if choice.dot is not None else 1)
+
+
+def _element_bytes(size: Size, rows: int, terms: int) -> int:
+    """Bytes of so many terms of so many rows: those of windows overlap."""
+    held = rows * terms * size.element.bytes
+    return held if size.element.plain else min(held, size.element.whole)
 
 
 def where(operand: Lies, whole: int, target: Target) -> int:

@@ -299,10 +299,14 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     rows; panels in groups where all rows pass by a few of them at a time."""
     loops = s.get_loops(found.block.name)
     panels, vectors, lane = tiling.split_columns(s, loops[found.columns], choice.tile)
-    row, tiles, near, blocks, cut = None, None, None, None, None
+    row, tiles, near, blocks, cut, beside = None, None, None, None, None, None
     outer = {loops[n]: known(found.extents[n]) for n in found.batch}
+    if choice.beside > 1:
+        lines = loops[found.batch[-1]]
+        some, beside = s.split(lines, choice.beside)
+        outer = {some if v is lines else v: n // choice.beside if v is lines else n for v, n in outer.items()}
     if found.rows is not None:
-        tiles, row = s.split(loops[found.rows], choice.tile.rows, tail="mask")
+        tiles, row = s.split(loops[found.rows], choice.tile.rows // choice.beside, tail="mask")
         blocks, tiles = s.split(tiles, choice.block_tiles, tail="clip")
         outer[blocks] = -(-known(found.extents[found.rows]) // (choice.tile.rows * choice.block_tiles))
         if choice.block_panels is not None:
@@ -310,10 +314,10 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     elif choice.block_terms is not None:
         blocks, panels = s.split(panels, choice.block_tiles, tail="clip")
         outer[blocks] = -(-_count_panels(found, choice) // choice.block_tiles)
-    inner = [row, vectors, lane]
+    inner = [beside, row, vectors, lane]
     if choice.streams > 1:
         stream, vectors = s.split(vectors, choice.tile.vectors // choice.streams)
-        inner = [row, stream, vectors, lane]
+        inner = [beside, row, stream, vectors, lane]
     terms, together = split_terms(s, found, loops, choice.dot)
     if choice.block_terms is not None:
         each = math.prod(known(found.extents[n]) for n in found.reduce[1:])  # terms of an iteration of the first loop
@@ -354,6 +358,8 @@ def _order(
         order, inside = [*batches, near], (blocks, cut, panels, tiles)
     elif cut is not None and (tiles is None or max(outer.values()) >= tiling.MANY):
         order, inside = tiling.ordered(outer), (cut, panels, tiles)
+    elif choice.dot is not None and choice.dot.rows > 1 and not own:
+        order = [panels, *tiling.ordered(outer)]
     elif own and choice.prefetch:
         blocks_of_rows = [v for v in outer if v not in own]
         order = [*own, *([panels, *blocks_of_rows] if choice.prefetch_tiles is None else [*blocks_of_rows, panels])]

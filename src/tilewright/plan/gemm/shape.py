@@ -23,15 +23,16 @@ from tilewright.target import Target
 @dataclass(frozen=True, slots=True)
 class Lies:
     """How an operand lies in memory: whether it is a constant; whether it is a tensor, each dimension indexed by one
-    axis, or a window; bytes of an element, from one row to the next, and of all that a batch reads; elements from one
-    column (of the elements: from one row of the result) to the next, None where they lie unevenly; the type of an
-    element; whether the terms that an instruction takes together lie side by side."""
+    axis, or a window; bytes of an element, from one row to the next, of all that a batch reads, and of the tensor;
+    elements from one column (of the elements: from one row of the result) to the next, None where they lie unevenly;
+    the type of an element; whether the terms that an instruction takes together lie side by side."""
 
     constant: bool
     plain: bool
     bytes: int
     apart: int
     whole: int
+    held: int
     step: int | None
     dtype: DType
     side_by_side: bool
@@ -40,7 +41,8 @@ class Lies:
         """The operand as a copy of it that has `each` bytes of all terms of an instruction together, and so many times
         as many terms as it had."""
         by = each / self.bytes
-        return replace(self, bytes=each, whole=round(self.whole * terms * by))
+        whole, held = (round(n * terms * by) for n in (self.whole, self.held))
+        return replace(self, bytes=each, whole=whole, held=held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Size:
     sums            the type of a sum
     summed          terms of the axis that an instruction takes several terms of; 0 where there is none
     even            the largest power of two up to 64 that their number is a multiple of for certain
+    overlaps        whether rows overlap along it
+    lines           extent of the last batch axis, where all along it read the same panels: rows of an image
     edges           the reduce axes with terms to leave out, which are the first ones
     dot             how products are added up, where these numbers are of copies for an instruction: `terms` then are
                     those that it takes together, and so are the elements of operands
@@ -79,6 +83,8 @@ class Size:
     summed: int
     even: int
     usual: tuple[int, int]
+    lines: int = 1
+    overlaps: bool = False
     edges: tuple[Edges, ...] = ()
     dot: Dot | None = None
 
@@ -96,6 +102,16 @@ class Size:
     def constant_rows(self) -> bool:
         """Whether the elements of rows are a constant that can be packed before any call."""
         return self.element.plain and self.element.constant
+
+    @property
+    def adds_together(self) -> bool:
+        """Whether an instruction of vectors may take several terms together: rows do not overlap along their axis."""
+        return self.summed > 0 and not self.overlaps
+
+    @property
+    def shares_panels(self) -> bool:
+        """Whether all batches pass by a panel, in tiles of the machine."""
+        return self.dot is not None and self.dot.rows > 1 and self.own == 1 and self.batch > 1 and not self.any_rows
 
     def panels(self, tile: RegisterTile) -> int:
         """Column panels of a tile's width."""
@@ -118,6 +134,16 @@ class Size:
         element = replace(self.element, whole=self.element.whole * max(rows, 1) // max(self.rows, 1))
         vector = replace(self.vector, whole=self.vector.whole * columns // self.columns)
         return replace(self, rows=rows, columns=columns, element=element, vector=vector, usual=(rows, columns))
+
+    def side_by_side(self, batches: int) -> Size:
+        """The numbers where the rows of so many batches are those of one."""
+        if batches == 1:
+            return self
+        element = replace(self.element, whole=min(self.element.whole * batches, self.element.held))
+        usual, lines = (self.usual[0] * batches, self.usual[1]), self.lines // batches
+        return replace(
+            self, rows=self.rows * batches, batch=self.batch // batches, lines=lines, element=element, usual=usual
+        )
 
     def taken(self, dot: Dot | None) -> Size:
         """The numbers of the same contraction where products are added up so."""
@@ -212,8 +238,10 @@ def measure(found: Contraction) -> Size:
         batched_elements=bool(moving),
         sums=found.out.dtype,
         summed=0 if found.summed is None else extents[found.summed],
+        overlaps=found.overlaps,
         even=1 if found.summed is None else power_of_two_in(found.extents[found.summed]),
         usual=(_usual(found, found.rows), _usual(found, found.columns)),
+        lines=extents[found.batch[-1]] if found.batch and not found.vector.moves(axes[found.batch[-1]].var) else 1,
     )
 
 
@@ -234,7 +262,8 @@ def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[
         bytes=size,
         apart=known(operand.buffer.shape[operand.last]) * size,
         whole=min(own * found.depth, held) * size,
+        held=held * size,
         step=step,
         dtype=operand.buffer.dtype,
-        side_by_side=found.summed is not None and operand.load.indices[-1] is found.block.axes[found.summed].var,
+        side_by_side=found.summed is not None and operand.step(found.block.axes[found.summed].var) == 1,
     )

@@ -12,23 +12,26 @@ Of many terms a block at a time is added, for all tiles of rows: they read a par
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.analysis.contractions import Contraction
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
+from tilewright.loops.decompose import summed_loops
 from tilewright.loops.nodes import Store
 from tilewright.plan.gemm.choice import Choice, even_terms, of_dot
 from tilewright.plan.gemm.schedule import Contractions, results_apart, tile_loops
-from tilewright.plan.gemm.shape import Product
+from tilewright.plan.gemm.shape import Product, Size
 from tilewright.plan.price.contraction import Dot, choose_tiles
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
 from tilewright.plan.tile.registers import Layout, compute_near, hold_sums, lay_out, sums_apart
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.instructions import INSTRUCTIONS
+from tilewright.target.instructions import TILE_REGISTERS
 from tilewright.target.transfer import room_in
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -40,24 +43,15 @@ class TiledContractions(Contractions):
 
     def choices(self, shape: Product, target: Target) -> Iterator[Choice]:
         size = shape.size
-        dot = choose_tiles(size.element.dtype, size.vector.dtype, size.sums, target)
-        is_product = size.vector.plain and size.element.plain and size.axes == 1 and not size.edges
+        whole = choose_tiles(size.element.dtype, size.vector.dtype, size.sums, target)
         known = size.rows and size.summed and not (size.any_rows or size.any_columns)
-        if dot is None or not is_product or not known or len(_places(shape.found)) < 2:
+        if whole is None or not (size.vector.plain and known) or len(_places(shape.found)) < 2:
             return
-        taken = size.taken(dot)
-        line = target.caches[0].line // DTYPES[dot.vector].bytes
-        for choice in (replace(c, prefetch=line * (c.prefetch > 0)) for c in of_dot(taken, target)):
-            tile = choice.tile
-            if tile.rows * tile.columns * size.sums.bytes > MOST_BYTES[Scope.REGISTER]:
-                continue
-            whole = size.rows % tile.rows == 0
-            found = replace(choice, dot=dot, pack_broadcast=not (size.is_ready(dot) and whole))
-            yield found
-            step = tile.columns * taken.vector.bytes + tile.rows * taken.element.bytes
-            most = int(room_in(target.caches[0].bytes)) // step
-            if whole and size.columns % tile.columns == 0 and size.vector.constant and 1 < most < taken.terms:
-                yield replace(found, block_terms=even_terms(taken.terms, most), block_panels=None, prefetch=0)
+        for dot in whole.of_rows(size.rows) if size.is_ready(whole) else (whole,):
+            yield from _choices(size, dot, target)
+            for beside in range(2, TILE_REGISTERS // 2) if size.rows == dot.rows else ():
+                if size.lines % beside == 0:
+                    yield from _choices(size, dot, target, beside)
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
         assert choice.dot is not None
@@ -66,8 +60,32 @@ class TiledContractions(Contractions):
         outer = summed(s, shape.found, choice, choice.dot, results, sums)
         for name in results:
             s.vectorize(s.split(s.get_loops(name)[-1], choice.tile.lanes, tail="mask")[1])
-        s.parallel(outer)
+        _share(s, shape.found, outer)
         return s
+
+
+def _choices(size: Size, dot: Dot, target: Target, beside: int = 1) -> Iterator[Choice]:
+    """The ways to run a product by one instruction. Windows are read as they lie, in tiles that end where rows do, with
+    the rows of so many batches `beside` each other."""
+    size = size.side_by_side(beside)
+    taken = size.taken(dot)
+    line = target.caches[0].line // DTYPES[dot.vector].bytes
+    is_product = size.element.plain and size.axes == 1
+    for choice in (replace(c, prefetch=line * (c.prefetch > 0), beside=beside) for c in of_dot(taken, target)):
+        tile = choice.tile
+        if beside > 1 and tile.rows != beside * dot.rows:
+            continue
+        whole = size.rows % tile.rows == 0
+        ready = size.is_ready(dot) and whole
+        if tile.rows * tile.columns * size.sums.bytes > MOST_BYTES[Scope.REGISTER] or not (ready or is_product):
+            continue
+        found = replace(choice, dot=dot, pack_broadcast=not ready)
+        yield found
+        step = tile.columns * taken.vector.bytes + tile.rows * taken.element.bytes
+        most = int(room_in(target.caches[0].bytes)) // step
+        even = whole and size.columns % tile.columns == 0 and is_product
+        if even and size.vector.constant and 1 < most < taken.terms:
+            yield replace(found, block_terms=even_terms(taken.terms, most), block_panels=None, prefetch=0)
 
 
 def _whole_sums(s: Schedule, found: Contraction, choice: Choice, dot: Dot, results: Sequence[str], sums: str) -> Var:
@@ -89,14 +107,33 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice, dot: Dot, resul
     if not found.vector.is_constant:
         compute_near(s, panel, nest.panels)
         packing.copy_vectors(s, panel, dot.beside, choice.tile.lanes)
+        packing.edges_apart(s, panel, nest.panels)
     loops = s.get_loops(block)
-    s.decompose_reduction(block, loops[loops.index(nest.row) - 1])
+    s.decompose_reduction(block, loops[loops.index(nest.tiles) + 1])
     s.split(s.get_loops(moved)[-1], dot.lanes)
     lay_out(s, own, _by_tiles(found, dot, dot.rows, dot.lanes))
-    _in_whole_tiles(s, found, dot, nest.together, moved, f"{block}.init")
+    _in_whole_tiles(s, found, dot, nest.together, moved, f"{block}.init", choice.beside)
     if choice.prefetch:
-        s.prefetch(panel, nest.panels, 1, tiling.inside_of(s, block, nest.tiles)[0], apart=choice.prefetch)
+        terms = tiling.inside_of(s, block, nest.tiles)[len(found.reduce) - 1]
+        s.prefetch(panel, nest.panels, 1, terms, apart=choice.prefetch, level=2)
     return nest.outer
+
+
+def _share(s: Schedule, found: Contraction, outer: Var) -> None:
+    """The outer loop is parallel; where it has few iterations, together with those inside it."""
+    block = find_block(s.func, found.block.name)
+    inside, shared = tiling.inside_of(s, block.name, outer), outer
+    s.parallel(outer)
+    for loop in itertools.takewhile(lambda v: v not in summed_loops(block), inside):
+        if shared is None or tiling.extent(s, shared) >= tiling.MANY:
+            break
+        shared = s.attempt(_fuse_parallel, s, shared, loop)
+
+
+def _fuse_parallel(s: Schedule, outer: Var, inner: Var) -> Var:
+    s.parallel(inner)
+    fused: Var = s.fuse(outer, inner)
+    return fused
 
 
 def _places(found: Contraction) -> list[int]:
@@ -133,9 +170,10 @@ def _in_blocks(s: Schedule, found: Contraction, choice: Choice, dot: Dot, result
     s.decompose_reduction(block, nest.terms)
     s.stage(sums, nest.tiles, scope="register")
     _in_whole_tiles(s, found, dot, nest.together)
+    assert dot.row is not None
     for name in (f"{sums}.load", f"{sums}.store"):
         *outer, each, _ = s.get_loops(name)
-        s.tensorize(each, INSTRUCTIONS[dot.instruction].moves)
+        s.tensorize(each, dot.row.moves)
         for loop in outer[s.get_loops(name).index(nest.tiles) + 1 :]:
             s.unroll(loop)
     s.vectorize(s.get_loops(f"{block}.init")[-1])
@@ -155,9 +193,12 @@ def _by_tiles(found: Contraction, dot: Dot, rows: int, columns: int) -> Layout:
     return layout
 
 
-def _in_whole_tiles(s: Schedule, found: Contraction, dot: Dot, together: Var, moved: str = "", begun: str = "") -> None:
+def _in_whole_tiles(
+    s: Schedule, found: Contraction, dot: Dot, together: Var, moved: str = "", begun: str = "", beside: int = 1
+) -> None:
     """The nests that add to tiles and, where they are named, store them and clear them are instructions."""
-    terms, row_of = s.split(together, dot.beside), INSTRUCTIONS[dot.instruction]
+    terms, row_of = s.split(together, dot.beside), dot.row
+    assert row_of is not None
     nests = ((begun, row_of.clears, ()), (found.block.name, row_of.name, terms), (moved, row_of.moves, ()))
     for name, instruction, inner in nests:
         if name:
@@ -166,5 +207,8 @@ def _in_whole_tiles(s: Schedule, found: Contraction, dot: Dot, together: Var, mo
             some, each = s.split(rows, dot.rows)
             s.reorder(some, vectors, each, lane, *inner)
             s.tensorize(each, instruction)
+            around = loops[: loops.index(rows)]
+            for loop in around[len(around) - (beside > 1) :]:
+                s.unroll(loop)
             s.unroll(some)
             s.unroll(vectors)

@@ -28,7 +28,7 @@ from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import Const
 from tilewright.ops.index_maps import IndexMaps
 from tilewright.target import Target
-from tilewright.target.instructions import INSTRUCTIONS, TILE_REGISTERS
+from tilewright.target.instructions import INSTRUCTIONS, TILE_LATENCY, TILE_REGISTERS, Instruction, named
 from tilewright.target.transfer import apart_cycles, byte_cycles
 
 MARGIN = 1.03
@@ -141,11 +141,18 @@ def tiles(
     registers = tile_registers(target, sums.parts) if sums.dot is None else sums.dot.registers(target)
     highest, most = tallest(target), registers // (2 if spread else 1)
     each = 1 if sums.dot is None else sums.dot.rows
+
+    def held(rows: int, vectors: int) -> int:
+        """Registers beside those of the sums."""
+        if each > 1:  # a tile of the factor that has more of them is loaded when it is multiplied
+            return min(rows, vectors) + 1
+        return (vectors if rows > 1 else 0) + 1
+
     return [
         RegisterTile(rows * each, vectors, lanes)
         for vectors in range(1, min(widest, most_vectors or widest) + 1)
         for rows in range(1, min(highest, most_rows or highest) + 1)
-        if rows * vectors + (vectors if rows * each > 1 else 0) + 1 <= most
+        if rows * vectors + held(rows, vectors) <= most
     ]
 
 
@@ -188,29 +195,31 @@ def _pass(sums: Sums, tile: RegisterTile, target: Target) -> float:
     added) and the latency of its first loads and last sums are not hidden."""
     core, terms = target.core, sums.steps
     store = core.store_cycles + core.load_cycles + core.add_cycles
+    if _in_tiles(sums):  # these are stored before they are read
+        store += core.store_cycles + core.load_cycles
     whole, rest = divmod(sums.columns, tile.columns)
     found = 0.0
     for count, vectors in ((whole, tile.vectors), (rest > 0, -(-rest // tile.lanes))):
         if count:
             term = term_cycles(sums, RegisterTile(tile.rows, vectors, tile.lanes), target)
-            found += count * (term * terms + tile.rows * vectors * store + 2 * core.fma_latency)
+            found += count * (term * terms + tile.rows * vectors * store + 2 * _latency(sums, target))
     return found
 
 
 def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles for one term of all sums of a tile."""
     core, v, high = target.core, tile.vectors, 1 if sums.dot is None else sums.dot.rows
-    r = tile.rows // high
+    r, lines = tile.rows // high, sums.dot.depth // sums.dot.beside if sums.dot is not None and high > 1 else 1
     width, line = target.vector_bits // 8, target.caches[0].line
     streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
     across = 1.0 if sums.aligned else 1 + min(width / line, 1.0)  # lines that a vector lies in
-    loads = v * high * (core.load_cycles * streaming) * across * sums.parts * sums.stride
+    loads = v * lines * (core.load_cycles * streaming) * across * sums.parts * sums.stride
     loads += tile.rows * ((core.broadcast_cycles if high == 1 else core.load_cycles) * streaming)
     vector, element = sums.converted if sums.dot is None else sums.dot.converted(target)
     work = max(
         r * (v * _multiply_cycles(sums, target) + element) + v * (sums.parts - 1) * core.add_beside_cycles,
         loads + v * ((sums.stride - 1) * core.shuffle2_cycles + vector),
-        core.fma_latency,
+        _latency(sums, target),
     )
     brought = 0.0
     if sums.panel > 1:
@@ -225,6 +234,16 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     return max(work, brought) + core.unhidden * min(brought, work)
 
 
+def _in_tiles(sums: Sums) -> bool:
+    """Whether registers of two dimensions hold the sums."""
+    return sums.dot is not None and sums.dot.rows > 1
+
+
+def _latency(sums: Sums, target: Target) -> float:
+    """Cycles from one product to the next that is added to the same sum."""
+    return TILE_LATENCY if _in_tiles(sums) else target.core.fma_latency
+
+
 def _multiply_cycles(sums: Sums, target: Target) -> float:
     """Cycles of a vector of products, added to their sums; products of 32-bit integers are two steps."""
     if sums.dot is not None and sums.dot.instruction:
@@ -237,7 +256,8 @@ def _multiply_cycles(sums: Sums, target: Target) -> float:
 def product_cycles(instruction: str, target: Target) -> float:
     """Cycles of the products of an instruction by themselves: the core's rate counts conversions of operands, too,
     which a tile does once for each vector or element, so it is that of the fastest one with the same products."""
-    own = INSTRUCTIONS[instruction]
+    own = named(instruction)
+    assert own is not None
     alike = [own]
     if own.conversions:
         others = (row for row in INSTRUCTIONS.values() if not row.conversions and row.runs_on(target))
@@ -256,20 +276,25 @@ class Dot:
     vector: str
 
     @property
+    def row(self) -> Instruction | None:
+        """The instruction's."""
+        return named(self.instruction)
+
+    @property
     def depth(self) -> int:
         """The products that are added to a lane at a time."""
-        first = INSTRUCTIONS[self.instruction].registers[0] if self.instruction else None
+        first = self.row.registers[0] if self.row else None
         return 1 if first is None else first.row if first.is_tile else first.shape[-1]
 
     @property
     def beside(self) -> int:
         """How many terms of a column the packed vector operand has next to each other."""
-        return INSTRUCTIONS[self.instruction].registers[0].shape[-1] if self.instruction else 1
+        return self.row.registers[0].shape[-1] if self.row else 1
 
     @property
     def rows(self) -> int:
         """The rows of sums that an instruction adds to."""
-        acc = INSTRUCTIONS[self.instruction].accumulator if self.instruction else None
+        acc = self.row.accumulator if self.row else None
         return acc.shape[0] if acc is not None and acc.is_tile else 1
 
     @property
@@ -285,19 +310,28 @@ class Dot:
     @property
     def lanes(self) -> int:
         """The sums of a vector of the instruction."""
-        return INSTRUCTIONS[self.instruction].accumulator.lanes // self.rows
+        assert self.row is not None
+        return self.row.accumulator.lanes // self.rows
+
+    def of_rows(self, rows: int, copied: bool = True) -> Iterator[Dot]:
+        """Of an instruction of tiles, that with the most rows that divide so many; and itself, where the rows of a last
+        tile may be `copied` to have room for others."""
+        assert self.row is not None
+        dividing = [n for n in range(self.rows, 1, -1) if rows % n == 0]
+        for each in dict.fromkeys((*dividing[:1], *([self.rows] if copied else ()))):
+            yield replace(self, instruction=self.row.with_rows(each).name)
 
     def registers(self, target: Target) -> int:
         """Those that a tile may hold: less one for products that an instruction adds by a further step, and one for
         elements where nothing is operated on in memory. Of tiles there are others."""
         if self.rows > 1:
             return TILE_REGISTERS
-        own = len(INSTRUCTIONS[self.instruction].products) > 1 if self.instruction else False
+        own = len(self.row.products) > 1 if self.row else False
         return tile_registers(target) - own - (not target.operates_on_memory)
 
     def converted(self, target: Target) -> tuple[float, float]:
         """Cycles in which the instruction widens each vector, and each element, in registers."""
-        row = INSTRUCTIONS[self.instruction] if self.instruction else None
+        row = self.row
         if row is None or not row.conversions:
             return 0.0, 0.0
         each = max(target.dot_cycles(row.name) - product_cycles(row.name, target), 0.0) / len(row.conversions)

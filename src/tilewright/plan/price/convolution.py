@@ -5,11 +5,12 @@ In: extents of a convolution and a target. Out: seconds of one core, filters bro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
-from tilewright.expr.dtypes import f32
+from tilewright.expr.dtypes import bf16, f32
 from tilewright.expr.work import Work
-from tilewright.plan.price.contraction import Dot, Sums, least_cycles
+from tilewright.plan.price.contraction import Dot, Sums, choose_tiles, least_cycles, pairs_of
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.target import Target
 from tilewright.target.transfer import memory, read_seconds
@@ -61,6 +62,28 @@ def dot_seconds(c: Sizes, dot: Dot, target: Target) -> float:
     moved = transpose_cycles(c.rows * c.width * c.outputs, lanes, target)
     moved += copy_cycles(woven, lanes, target, Work(shuffles=1), aligned=True)
     return max((least_cycles(sums, target) + moved) / target.core.hertz, filter_seconds(2 * c.terms, c, target))
+
+
+def tiles_seconds(c: Sizes, dot: Dot, target: Target) -> float:
+    """The time by an instruction of tiles, channels innermost in the image and in the result: rows of tiles are
+    neighbours in a row of the result. Infinite where no tile ends where rows do."""
+    sums, dots = Sums(c.width, c.outputs, c.terms, batch=c.rows), dot.of_rows(c.width, copied=False)
+    least = min((least_cycles(replace(sums, dot=d), target) for d in dots), default=math.inf)
+    return max(least / target.core.hertz, filter_seconds(2 * c.terms, c, target))
+
+
+def rounded_seconds(c: Sizes, target: Target) -> float:
+    """The least time with both factors rounded to bf16; infinite where the machine multiplies none, or channels do not
+    fill what it multiplies."""
+    pairs, tiles = pairs_of(target), choose_tiles(bf16, bf16, f32, target)
+    found = [dot_seconds(c, pairs, target)] if pairs is not None and fits(c, pairs) else []
+    found += [tiles_seconds(c, tiles, target)] if tiles is not None and fits(c, tiles) else []
+    return min(found, default=math.inf)
+
+
+def fits(c: Sizes, dot: Dot) -> bool:
+    """Whether the channels of a convolution fill the lanes of the machine's products."""
+    return c.inputs % dot.depth == 0 and c.outputs >= dot.lanes
 
 
 def filter_seconds(bytes_each: int, c: Sizes, target: Target) -> float:

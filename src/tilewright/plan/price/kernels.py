@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.analysis.dataflow import Dataflow, Reference
+from tilewright.expr.nodes import Const
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
+from tilewright.ops.index_maps import Spec
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
 from tilewright.plan.price.points import vector_cycles
@@ -53,6 +55,13 @@ class Product:
     vector: int
     sums: Sums
     depth: int
+
+
+def in_a_row(spec: Spec, found: Product) -> bool:
+    """Whether terms lie next to each other where the rows are read, and the columns where the other operand is."""
+    rows, columns = spec.operands[1 - found.vector][-1], spec.operands[found.vector][-1]
+    terms = [axis for axis, step in rows.terms if step == 1 and axis in spec.reduce]
+    return columns.axis == spec.output[-1] and bool(terms)
 
 
 class CostModel:
@@ -133,18 +142,21 @@ class CostModel:
         if found is None or (found.sums.rows == 1 and (window or found.sums.batch > found.sums.columns)):
             terms, loads = math.prod(map(self.flow.extent, maps.extents)), 1 if window else len(node.inputs)
             return terms / lanes * max(core.fma_cycles, loads * core.load_cycles)
-        dots = self._dots(node, found, tiles=not window)
+        dots = self._dots(node, found, window)
         return min(least_cycles(replace(found.sums, bits=bits, dot=dot), self.target) for dot in dots)
 
-    def _dots(self, node: Node, found: Product, *, tiles: bool) -> Iterator[Dot | None]:
+    def _dots(self, node: Node, found: Product, window: bool) -> Iterator[Dot | None]:
         """The instructions that add up products of narrow numbers, where there are terms enough for them; of tiles,
-        too, where these are asked for."""
+        too, for matrices, and for windows whose terms lie in a row."""
         element, vector = (node.inputs[n].type.dtype for n in (1 - found.vector, found.vector))
         dot = choose_dot(element, vector, node.outputs[0].type.dtype, self.target)
         yield dot if dot is not None and dot.instruction and found.depth >= dot.depth else None
-        tile = choose_tiles(element, vector, node.outputs[0].type.dtype, self.target) if tiles and found.depth else None
-        if tile is not None:
-            yield tile
+        tile = choose_tiles(element, vector, node.outputs[0].type.dtype, self.target)
+        if tile is not None and window and in_a_row(maps_of(node).spec, found):
+            width = node.outputs[0].type.shape[-2]
+            yield from tile.of_rows(int(width.value), copied=False) if isinstance(width, Const) else ()
+        elif tile is not None and not window and found.depth:
+            yield from tile.of_rows(found.sums.rows)
 
     def product(self, node: Node) -> Product | None:
         """A contraction as a product; None unless it sums over products of two operands, and the last axis of its

@@ -12,8 +12,9 @@ decision: images that share an axis of channels, from operator to operator.
     d: f32[1, 480, 14, 14] = contract(p, v, spec="n c i+k j+l, c k l -> n c i j")          windows of each channel
     y: f32[1, 80, 196] = contract(reshape(d), u, spec="n c p, o c -> n o p")               and it ends
 
-Where sizes are dynamic, windows over all channels and operators that can be reordered (`Op.reordered`) are part of
-islands, too: vectors along positions have tails of any length there.
+Where sizes are dynamic, or factors are rounded for the machine's tiles, windows over all channels and operators that
+can be reordered (`Op.reordered`) are part of islands, too: vectors along positions have tails of any length there, and
+tiles take channels as they lie.
 
 A product with weights sums over the channels of its operand and makes those of its result. So it joins two islands,
 whose layouts are chosen independently: its specification names axes in any order.
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.analysis.dataflow import Dataflow
 from tilewright.analysis.sizes import sizes_of_images
@@ -40,7 +41,7 @@ from tilewright.ops.movement import PadAttributes, TransposeAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.ops.symbolic import Full
 from tilewright.ops.winograd import InputAttributes, OutputAttributes
-from tilewright.plan.price.contraction import Sums, least_cycles
+from tilewright.plan.price.contraction import Dot, Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.target import Target
 from tilewright.target.transfer import reread_seconds, rewrite_seconds
@@ -72,19 +73,28 @@ class Island:
 
 class Images:
     """What a graph function computes of images: who makes and who reads what, and the contractions with weights. Of
-    those that sum windows over all channels, these are the ones of dynamic sizes: others are as fast in either
-    layout."""
+    those that sum windows over all channels, these are the ones of dynamic sizes: others are as fast in either layout;
+    and those that `tiles` multiply, an instruction of the machine for factors that may be rounded."""
 
-    def __init__(self, function: GraphFunction) -> None:
-        self.flow = Dataflow(function, sizes=sizes_of_images(function))
+    def __init__(self, function: GraphFunction, tiles: Dot | None = None) -> None:
+        self.flow, self.tiles = Dataflow(function, sizes=sizes_of_images(function)), tiles
         self.constant: set[Value] = set()
         self.contractions: dict[Node, Channels] = {}
         for node in function.nodes:
             if isinstance(node.attrs, Constant | Full) or (node.inputs and self.constant.issuperset(node.inputs)):
                 self.constant.update(node.outputs)
             found = read_channels(node, self.constant) if isinstance(node.attrs, ContractAttributes) else None
-            if found is not None and (found.depthwise or not (found.windows and _is_fixed(node))):
+            if found is not None and (found.depthwise or not found.windows or not _is_fixed(node) or self.fit(found)):
                 self.contractions[node] = found
+
+    def fit(self, channels: Channels) -> bool:
+        """Whether both channels of a contraction fill the machine's tiles."""
+        axis = channels.maps.spec.operands[channels.image][channels.read].axis
+        assert axis is not None
+        read, made = channels.maps.extent(axis), channels.maps.shape[channels.made]
+        if self.tiles is None or not (isinstance(read, Const) and isinstance(made, Const)):
+            return False
+        return int(read.value) % self.tiles.depth == 0 and int(made.value) >= self.tiles.lanes
 
     def islands(self) -> list[Island]:
         """The islands around all contractions with weights, and around Winograd's tiles with channels last. Excluded
@@ -149,7 +159,7 @@ class Images:
             read = kept[axis] if value is out else axis
             return None if read in attrs.axes else [(x, read), (out, kept.index(read))]
         whole = [v for v in (*node.inputs, out) if v.type.rank == out.type.rank]
-        passes = isinstance(attrs, PadAttributes) or not _is_fixed(node)
+        passes = isinstance(attrs, PadAttributes) or not _is_fixed(node) or self.tiles is not None
         passes = passes and value in whole and node.inputs[0] in whole and reordered(node, axis) is not None
         return [(v, axis) for v in whole] if passes else None
 
@@ -273,9 +283,22 @@ class _Prices:
             near = self._is_last(image, channels.read, chosen)
             packed = transpose_cycles(points * (terms if near else read), lanes, target)
             width = flow.extent(out.type.shape[-1]) if channels.windows else points
-            by_channels = least_cycles(Sums(width, made, terms, points // width), target) + (0 if near else packed)
-            by_points = least_cycles(Sums(made, width, terms, points // width), target) + (packed if near else 0)
+            sums = Sums(width, made, terms, points // width)
+            turned = replace(sums, rows=made, columns=width)
+            last = near and self._is_last(out, channels.made, chosen)
+            by_channels = self._least(channels, sums, 0 if near else packed, not channels.windows or last)
+            by_points = self._least(channels, turned, packed if near else 0, not channels.windows, packed)
         return by_channels if self._is_last(out, channels.made, chosen) else min(by_channels + back, by_points)
+
+    def _least(self, channels: Channels, sums: Sums, packed: float, in_tiles: bool, woven: float = 0) -> float:
+        """The fewest cycles of these sums, with an operand that is packed; in tiles of the machine, too, if they may
+        be, whose operand along the lanes is woven where it is no constant."""
+        plain, tiles = least_cycles(sums, self.target) + packed, self.images.tiles
+        if tiles is None or not in_tiles or not self.images.fit(channels):
+            return plain
+        dots = tiles.of_rows(sums.rows, copied=not channels.windows)
+        found = (least_cycles(replace(sums, dot=dot), self.target) for dot in dots)
+        return min(plain, min(found, default=plain) + max(packed, woven))
 
     def _is_last(self, value: Value, axis: int, chosen: frozenset[Island]) -> bool:
         return is_last(value, axis) or self.of.get(value) in chosen

@@ -16,12 +16,12 @@ from dataclasses import replace
 
 from tilewright.analysis.dataflow import Dataflow
 from tilewright.expr.dtypes import bf16, f32
-from tilewright.expr.nodes import Cast, Var
+from tilewright.expr.nodes import Cast, Const, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import maps_of
 from tilewright.plan.price.contraction import Dot, choose_tiles, least_seconds, pairs_of, pays
-from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
+from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, fits, tiles_seconds
 from tilewright.plan.price.kernels import CostModel, Product
 from tilewright.plan.price.points import copy_cycles, vector_cycles
 from tilewright.plan.rewrite.layout import read_channels
@@ -38,12 +38,14 @@ def choose_rounded(node: Node, model: CostModel) -> tuple[int, ...]:
         return (found.vector,) if found is not None and _streams_better(node, found, model) else ()
     if found is not None:
         return ()
-    convolution, flow = find_windows(node, model.flow), model.flow
-    if convolution is None or not fits(convolution, dot):
+    flow, target = model.flow, model.target
+    convolution, last = find_windows(node, flow)
+    by = choose_tiles(bf16, bf16, f32, target) if last else dot
+    if convolution is None or by is None or not fits(convolution, by):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
-    pairs = dot_seconds(convolution, dot, model.target) + rounding_seconds(image, model)
-    return (0, 1) if pays(direct_seconds(convolution, model.target), pairs) else ()
+    multiplied = (tiles_seconds if last else dot_seconds)(convolution, by, target)
+    return (0, 1) if pays(direct_seconds(convolution, target), multiplied + rounding_seconds(image, model)) else ()
 
 
 def rounding_seconds(elements: int, model: CostModel) -> float:
@@ -52,28 +54,26 @@ def rounding_seconds(elements: int, model: CostModel) -> float:
     return model.start + copy_cycles(elements, target.lanes(f32), target, cast, aligned=True) / target.core.hertz
 
 
-def find_windows(node: Node, flow: Dataflow) -> Sizes | None:
-    """A contraction of f32 tensors as a convolution, its rows those of all images; None if its filters are no constant,
-    or if it is depthwise."""
+def find_windows(node: Node, flow: Dataflow) -> tuple[Sizes | None, bool]:
+    """A contraction of f32 tensors as a convolution, its rows those of all images, and whether channels are last; None
+    if its filters are no constant, if it is depthwise, or if it has channels last and dynamic sizes."""
     found = read_channels(node, flow.constants)
     if found is None or found.depthwise:
-        return None
+        return None, False
     spec, (out,) = found.maps.spec, node.outputs
-    steps, last = dict(spec.operands[found.image][-1].terms), spec.output[-1]
+    is_last = {found.read, found.made} == {len(spec.output) - 1}
+    place = -2 if is_last else -1
+    steps, last = dict(spec.operands[found.image][place].terms), spec.output[place]
     filters = {index.axis for index in spec.operands[1 - found.image]}
-    if last not in steps or not filters.issuperset(spec.reduce):
-        return None
+    known = not is_last or all(isinstance(e, Const) for e in out.type.shape)
+    if last not in steps or not filters.issuperset(spec.reduce) or not known:
+        return None, False
     inputs, outputs = (
         flow.extent(v.type.shape[n]) for v, n in ((node.inputs[found.image], found.read), (out, found.made))
     )
-    positions, terms = flow.extent(out.type.shape[-1]), math.prod(map(flow.extent, found.maps.reduce_extents))
+    positions, terms = flow.extent(out.type.shape[place]), math.prod(map(flow.extent, found.maps.reduce_extents))
     rows = max(flow.elements(out) // (outputs * positions), 1)
-    return Sizes(1, inputs, outputs, rows, positions, steps[last], terms // inputs)
-
-
-def fits(convolution: Sizes, dot: Dot) -> bool:
-    """Whether the channels of a convolution fill the lanes of the machine's products."""
-    return convolution.inputs % dot.depth == 0 and convolution.outputs >= dot.lanes
+    return Sizes(1, inputs, outputs, rows, positions, steps[last], terms // inputs), is_last
 
 
 def find_product(node: Node, model: CostModel) -> Product | None:

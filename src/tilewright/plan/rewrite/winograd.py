@@ -17,8 +17,7 @@ from tilewright.expr.dtypes import bf16, f32
 from tilewright.ops.accuracy import tiles_are_accurate
 from tilewright.ops.winograd import INPUT, edge_of
 from tilewright.plan.price.contraction import MARGIN, Dot, Sums, least_seconds, pays
-from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, filter_seconds
-from tilewright.plan.rewrite.precision import fits
+from tilewright.plan.price.convolution import Sizes, direct_seconds, filter_seconds, fits, rounded_seconds
 from tilewright.plan.transforms.winograd import Tiling, transform_seconds
 from tilewright.plan.transforms.winograd_last import last_seconds
 from tilewright.target import Target
@@ -39,8 +38,8 @@ def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | No
     """The fastest tiles that are accurate enough; None where the direct convolution is better. With the machine's
     products of bf16 `pairs`, factors may be rounded: those of tiles, or those of the direct convolution."""
     limit = direct_seconds(sizes, target)
-    if pairs is not None and fits(sizes, pairs):
-        limit = min(limit, dot_seconds(sizes, pairs, target))
+    if pairs is not None:
+        limit = min(limit, rounded_seconds(sizes, target))
     found = {tiles: tile_seconds(sizes, tiles, pairs, target) for tiles in candidates(sizes, pairs)}
     fast = [tiles for tiles in found if pays(limit, found[tiles])]
     fast.sort(key=lambda tiles: found[tiles] * (MARGIN if tiles.depth > 1 else 1))

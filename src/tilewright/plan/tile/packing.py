@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Expr, Select, Var
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Store
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.tile.loops import order_tile, with_copies
+from tilewright.plan.tile.loops import inside_of, order_tile, with_copies
 from tilewright.plan.tile.registers import lay_out
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
@@ -92,13 +92,24 @@ def pack_difference(s: Schedule, found: Contraction, packed: Sequence[str], widt
 def copy_vectors(s: Schedule, copy: str, depth: int, lanes: int) -> Var:
     """A panel is copied in vectors, the terms of an instruction interleaved. Returns the loop over the vectors."""
     *_, column, last = s.get_loops(copy)
-    if depth > 1:
-        s.unroll(last)
-        last = column
     vectors: Var
-    vectors, lane = s.split(last, lanes)
+    if depth > 1:
+        vectors, lane = s.split(column, lanes)
+        lane = s.fuse(lane, last)
+    else:
+        vectors, lane = s.split(last, lanes)
     s.vectorize(lane)
     return vectors
+
+
+def edges_apart(s: Schedule, copy: str, around: Var) -> None:
+    """Vectors and terms of a copy in a loop that are whole are apart from those over an edge, which are looked at lane
+    by lane."""
+    for place in range(len(inside_of(s, copy, around)) - 1):
+        for block in with_copies(s, copy):
+            *loops, _ = inside_of(s, block, around)
+            if isinstance(only_store(s, block), Select):
+                s.attempt(s.partition, loops[place])
 
 
 def pack_terms(s: Schedule, found: Contraction, dot: Dot) -> str:

@@ -16,7 +16,7 @@ from tilewright.report.quantities import counted
 from tilewright.schedule.facts import require_independent
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten, unique_name
-from tilewright.target.instructions import INSTRUCTIONS, Instruction
+from tilewright.target.instructions import INSTRUCTIONS, Instruction, named
 
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
 
@@ -143,9 +143,9 @@ def tensorize(function: Function, loop: For, instruction: str) -> Step:
     for l in 0..8, q in 0..2: block dot(vj = j*8 + l, reduce vk = k*2 + q): y[vj] += i32(x[vk]) * i32(w[j, k, l, q])
               =>      instruct x86.avx2.dot_i16 = l in 0..8: for q in 0..2: block dot(…): …
     """
-    if instruction not in INSTRUCTIONS:
+    row = named(instruction)
+    if row is None:
         raise Obstacle(loop, "there is no such instruction", f"take one of {', '.join(INSTRUCTIONS)}")
-    row = INSTRUCTIONS[instruction]
     around = loops_around(function.body, loop)
     try:
         tiles = match(loop, row, around).tiles

@@ -14,7 +14,19 @@ from tilewright.expr.build import less
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
-from tilewright.loops.nodes import Block, Buffer, For, Function, If, Load, LoopKind, Prefetch, Stmt, seq
+from tilewright.loops.nodes import (
+    PREFETCHED,
+    Block,
+    Buffer,
+    For,
+    Function,
+    If,
+    Load,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    seq,
+)
 from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, rewritten
 from tilewright.types.scopes import Scope
@@ -30,6 +42,7 @@ def prefetch(
     *,
     apart: int | None = None,
     first: int | None = None,
+    level: int = 1,
 ) -> Step:
     """Each iteration of the loop begins by prefetching the first element of the buffer that the iteration `distance`
     later touches. The element may be beyond the buffer's end: nothing is read there.
@@ -41,6 +54,8 @@ def prefetch(
     With `apart`, every `apart`-th element of the touched data is prefetched. The data must be contiguous, at least for
     each access by itself. As many elements as a cache line holds fetch all of it.
 
+    With `level` 2, it comes into the second cache and those behind it, for what does not stay in the first one.
+
     With `first`, only so many first iterations of the loop right inside the outer one prefetch, and share all of it: of
     a loop of dynamic length, nobody knows how many iterations will come.
 
@@ -50,6 +65,8 @@ def prefetch(
     for number, word in ((distance, "iterations"), (apart, "elements"), (first, "iterations")):
         if number is not None and (type(number) is not int or number < 1):
             raise Obstacle(loop, f"{number!r} is no number of {word}", fix="give it 1 or more")
+    if level not in PREFETCHED:
+        raise Obstacle(loop, f"nothing is prefetched into {level!r}", fix="take 1 or 2")
     _require_iterations(loop)
     if buffer.scope is Scope.REGISTER or buffer in allocations(loop.body):
         where = "in registers" if buffer.scope is Scope.REGISTER else "made anew in each iteration"
@@ -70,7 +87,7 @@ def prefetch(
     asked: list[Stmt] = []
     for box, parts in _elements(around, loop, buffer, boxes, apart, first):
         *outer, last = (simplify(substitute(r.begin, later)) for r in box.ranges)
-        asked += [Prefetch(Load(buffer, (*outer, simplify(last + part)))) for part in parts]
+        asked += [Prefetch(Load(buffer, (*outer, simplify(last + part))), level) for part in parts]
     if first is not None:
         sharing = around[around.index(loop) + 1]
         asked = [If(less(simplify(sharing.var - sharing.begin), const(first)), seq(*asked))]

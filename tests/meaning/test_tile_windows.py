@@ -1,0 +1,285 @@
+"""Convolutions in registers of two dimensions: windows read as they lie, tiles of as many rows as an image's row has,
+and the graphs that are made for them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.codegen.assemble import assembly
+from tilewright.compiler.pipeline import lower_function
+from tilewright.expr.dtypes import bf16, f32
+from tilewright.graph.evaluate import evaluate as evaluate_graph
+from tilewright.graph.nodes import Module
+from tilewright.graph.parse import parse_module
+from tilewright.graph.verify import verify as verify_graph
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.instructions import match, meaning
+from tilewright.loops.nodes import For, Function
+from tilewright.loops.parse import parse
+from tilewright.loops.verify import verify
+from tilewright.lower.graph.lay_out import lay_out
+from tilewright.lower.graph.merge_taps import merge_taps
+from tilewright.lower.graph.reduce_precision import reduce_precision
+from tilewright.lower.graph.winograd import winograd
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.contraction import choose_tiles
+from tilewright.plan.price.convolution import Sizes, tiles_seconds
+from tilewright.plan.template import Candidate, candidates
+from tilewright.report.errors import UserError
+from tilewright.target import Target, native
+from tilewright.target.instructions import INSTRUCTIONS, TILE_ROWS, named
+
+Array = np.ndarray[Any, Any]
+IN_TILES = "contraction-in-tiles"
+TILES = [name for name, i in INSTRUCTIONS.items() if i.has_tiles]
+SAPPHIRE = Target.parse("x86-64-v4 +amx-bf16 +amx-int8 +avx512bf16 +avx512vnni").with_core(
+    fma_cycles=0.5, dots={"x86.avx512bf16.dot_bf16": 2.0}
+)
+"""A machine with tiles, and with pairs that are no faster than f32."""
+
+PAIRS = Target.parse("x86-64-v4 +avx512bf16")
+RUNS_HERE = INSTRUCTIONS["x86.amx.dot_bf16"].runs_on(native())
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution without padding, channels innermost."""
+
+    height: int
+    width: int
+    channels: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+    images: int = 1
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        sides = ((n - 1) * self.stride + self.kernel for n in (self.height, self.width))
+        return (self.images, *sides, self.channels)
+
+    @property
+    def loops(self) -> Function:
+        """As a plan defines it, with an epilogue."""
+        step, y = self.stride, f"[{self.images}, {self.height}, {self.width}, {self.outputs}]"
+        loops = f"n in 0..{self.images}, i in 0..{self.height}, j in 0..{self.width}, o in 0..{self.outputs}"
+        taps = f"a in 0..{self.kernel}, b in 0..{self.kernel}, c in 0..{self.channels}"
+        f = parse(f"""
+func convolve(x: bf16{list(self.image)}, w: bf16{list(self.filters)} in constant, y: f32{y}):
+  alloc h: f32{y} in arena
+  for {loops}, {taps}:
+    block dot(vn = n, vi = i, vj = j, vo = o, reduce va = a, reduce vb = b, reduce vc = c):
+      init: h[vn, vi, vj, vo] = 0.0
+      h[vn, vi, vj, vo] += f32(x[vn, vi*{step} + va, vj*{step} + vb, vc]) * f32(w[va, vb, vc, vo])
+  for {loops}:
+    block out(vn = n, vi = i, vj = j, vo = o):
+      y[vn, vi, vj, vo] = max(h[vn, vi, vj, vo], 0.0)
+""")
+        verify(f)
+        return f
+
+    @property
+    def filters(self) -> tuple[int, ...]:
+        return self.kernel, self.kernel, self.channels, self.outputs
+
+    def arrays(self) -> tuple[list[Array], Array]:
+        """An image, filters and room for the result; and that in wide arithmetic."""
+        random = np.random.default_rng(0)
+        x, w = (random.standard_normal(s).astype(ml_dtypes.bfloat16) for s in (self.image, self.filters))
+        found = np.zeros((self.images, self.height, self.width, self.outputs))
+        for a in range(self.kernel):
+            for b in range(self.kernel):
+                ends = (start + (n - 1) * self.stride + 1 for start, n in ((a, self.height), (b, self.width)))
+                rows, columns = (slice(s, e, self.stride) for s, e in zip((a, b), ends, strict=True))
+                found += x[:, rows, columns].astype(np.float64) @ w[a, b].astype(np.float64)
+        return [x, w, np.zeros(found.shape, np.float32)], np.maximum(found, 0)
+
+
+CASES = {
+    "two rows of an image beside each other": Convolution(4, 14, 32, 40),
+    "rows of 7": Convolution(3, 7, 64, 32),
+    "two tiles in a row": Convolution(2, 28, 32, 16),
+    "a stride of 2": Convolution(4, 14, 32, 48, stride=2),
+    "two images": Convolution(2, 14, 32, 16, images=2),
+    "rows of 35, in tiles of 7": Convolution(2, 35, 32, 32),
+    "one place, every second pixel": Convolution(4, 8, 32, 32, kernel=1, stride=2),
+}
+
+
+def in_tiles(f: Function) -> list[Candidate]:
+    return [c for c in candidates(Facts(f), SAPPHIRE) if c.template.name == IN_TILES]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_windows_run_in_tiles(name: str) -> None:
+    """By the cheapest choice, and by the cheapest one for each number of rows beside each other."""
+    f = CASES[name].loops
+    found = {c.choice.beside: c for c in reversed(in_tiles(f))}
+    assert found
+    for candidate in found.values():
+        made = candidate.schedule(Facts(f), SAPPHIRE).func
+        verify(made)
+        arrays, expected = CASES[name].arrays()
+        evaluate(made, arrays)
+        np.testing.assert_allclose(arrays[-1], expected, atol=1e-3)
+        listing = assembly(lower_function(made, SAPPHIRE).llvm, SAPPHIRE)
+        assert "tdpbf16ps" in listing
+        assert not re.search(r"%tmm\d+, \d*\(%rsp\)", listing), "no tile is spilled"
+        if RUNS_HERE:
+            again, _ = CASES[name].arrays()
+            tw.build(made)(*again)
+            np.testing.assert_allclose(again[-1], expected, atol=1e-3)
+
+
+def test_rows_that_no_tile_ends_with_are_left_to_other_templates() -> None:
+    convolution = Convolution(2, 19, 32, 32)
+    assert not in_tiles(convolution.loops)
+    assert tiles_seconds(Sizes(1, 64, 64, 19, 19), choose_tiles(bf16, bf16, f32, SAPPHIRE), SAPPHIRE) == math.inf
+    text = BLOCK.replace("58, 58", "21, 21").replace("56", "19")
+    small = parse_module(text).with_constants({n: block().constants[n] for n in ("w", "v")})
+    assert "-> n o i j" in str(lay_out(small, SAPPHIRE, True)) or "winograd" in str(winograd(small, SAPPHIRE, True))
+
+
+def test_two_rows_of_an_image_share_columns() -> None:
+    """An image of 14 columns: a step of 32 terms is four loads and four products of tiles with 14 rows."""
+    f = Convolution(14, 14, 256, 256).loops
+    cheapest = in_tiles(f)[0]
+    assert cheapest.choice.beside == 2
+    assert cheapest.choice.dot.instruction == "x86.amx.dot_bf16.rows14"
+    listing = assembly(lower_function(cheapest.schedule(Facts(f), SAPPHIRE).func, SAPPHIRE).llvm, SAPPHIRE)
+    inner = [text for _, text in re.findall(r"^(\.LBB\S+):\n((?:\t.*\n)+?)\tj\w+\s+\1\n", listing, re.MULTILINE)]
+    (loop,) = [text for text in inner if "tdpbf16ps" in text]
+    words = re.findall(r"^\t(t\w+)", loop, re.MULTILINE)
+    assert sorted(words) == ["tdpbf16ps"] * 4 + ["tileloadd"] * 4, loop
+
+
+@pytest.mark.parametrize("name", TILES)
+@pytest.mark.parametrize("rows", [14, 7, 2])
+def test_a_variant_with_fewer_rows_is_a_program(name: str, rows: int) -> None:
+    variant = named(f"{name}.rows{rows}")
+    assert variant is not None and variant.accumulator.shape[0] == rows
+    f = meaning(variant)
+    verify(f)
+    assert isinstance(f.body, For)
+    assert set(match(f.body, variant).tiles) == {r.name for r in variant.registers}
+    assert named(variant.name) is variant is INSTRUCTIONS[name].with_rows(rows)
+    assert SAPPHIRE.dot_cycles(variant.name) == SAPPHIRE.dot_cycles(name) * rows / TILE_ROWS
+
+
+@pytest.mark.parametrize("name", ["x86.amx.dot_bf16.rows17", "x86.amx.dot_bf16.rows0", "x86.fma.fma_f32.rows2", ""])
+def test_there_is_no_such_variant(name: str) -> None:
+    assert named(name) is None
+
+
+def test_more_tiles_than_fit_are_refused() -> None:
+    """LLVM would end the process where no register is left for a factor."""
+    text = """
+func clear(y: f32[7, 7, 16]):
+  alloc t: f32[7, 7, 16] in register
+  unroll i in 0..7:
+    instruct x86.amx.zero_f32.rows7 = m in 0..7:
+      for n in 0..16: t[i, m, n] = 0.0
+  unroll i in 0..7:
+    instruct x86.amx.move_f32.rows7 = m in 0..7:
+      for n in 0..16: y[i, m, n] = t[i, m, n]
+"""
+    with pytest.raises(UserError, match=r"t has 7 tiles .*; 6 fit beside factors"):
+        verify(parse(text), family=UserError)
+    verify(parse(text.replace("f32[7, 7, 16]", "f32[6, 7, 16]").replace("0..7:\n    instruct", "0..6:\n    instruct")))
+
+
+FEW = """
+graph main(x: f32[1, 3, {high}, {wide}]) -> y:
+  w: f32[32, 3, 7, 7] = constant(name=@w)
+  y: f32[1, 32, 12, 16] = contract(x, w, spec="n c i*2+a j*2+b, o c a b -> n o i j", sizes=(("i", 12), ("j", 16)))
+"""
+
+
+def few_channels(more: int = 0) -> Module:
+    text = FEW.format(high=11 * 2 + 7, wide=15 * 2 + 7 + more)
+    w = np.random.default_rng(0).standard_normal((32, 3, 7, 7)).astype(np.float32)
+    return parse_module(text).with_constants({"w": w})
+
+
+@pytest.mark.parametrize("more", [0, 1, 9])
+def test_neighbours_in_a_row_are_summed_as_channels(more: int) -> None:
+    module = few_channels(more)
+    made = merge_taps(module, SAPPHIRE)
+    verify_graph(made)
+    assert 'spec="n i*2+a j*6+t, a t o -> n i j o"' in str(made)
+    (port,) = module.graph.params
+    x = np.random.default_rng(1).standard_normal([int(str(e)) for e in port.type.shape]).astype(np.float32)
+    found, right = (evaluate_graph(m, {"x": x})["y"] for m in (made, module))
+    np.testing.assert_allclose(found, right, atol=2.0**-8 * np.abs(right).max())
+    exe = tw.compile(module, target=SAPPHIRE, precision="bf16")
+    assert IN_TILES in {d.template for d in exe.decisions.values()}
+    if RUNS_HERE:
+        run = tw.compile(module, precision="bf16")
+        np.testing.assert_allclose(run.run({"x": x})["y"], found, atol=1e-3)
+
+
+def test_other_convolutions_stay_as_they_are() -> None:
+    module = few_channels()
+    assert merge_taps(module, PAIRS) is module
+    many = FEW.replace("3, 7, 7", "8, 7, 7").replace("1, 3,", "1, 8,").format(high=29, wide=37)
+    module = parse_module(many).with_constants({"w": np.ones((32, 8, 7, 7), np.float32)})
+    assert "j*2+b" in str(merge_taps(module, SAPPHIRE)), "56 neighbours are more than a product takes"
+
+
+BLOCK = """
+graph main(x: f32[1, 64, 56, 56]) -> y:
+  w: f32[64, 64, 3, 3] = constant(name=@w)
+  v: f32[64, 64, 1, 1] = constant(name=@v)
+  z: f32[] = full(value=0.0, shape=())
+  p: f32[1, 64, 58, 58] = pad(x, z, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+  h: f32[1, 64, 56, 56] = contract(p, w, spec="n c i+a j+b, o c a b -> n o i j", sizes=(("i", 56), ("j", 56)))
+  r: f32[1, 64, 56, 56] = relu(h)
+  g: f32[1, 64, 56, 56] = contract(r, v, spec="n c i+a j+b, o c a b -> n o i j", sizes=(("i", 56), ("j", 56)))
+  s: f32[1, 64, 56, 56] = add(g, r)
+  y: f32[1, 64, 56, 56] = relu(s)
+"""
+
+
+def block() -> Module:
+    random = np.random.default_rng(0)
+    constants = {
+        n: random.standard_normal((64, 64, k, k)).astype(np.float32) / (8 * k) for n, k in (("w", 3), ("v", 1))
+    }
+    return parse_module(BLOCK).with_constants(constants)
+
+
+def test_images_whose_factors_are_rounded_for_tiles_have_channels_innermost() -> None:
+    """No transform of tiles is taken, and convolutions read windows of rows with all channels."""
+    module = lay_out(winograd(block(), SAPPHIRE, True), SAPPHIRE, True)
+    assert "winograd" not in str(module)
+    assert re.search(r"-> n \w+ \w+ o\", sizes", str(module)), module
+    assert "winograd" in str(winograd(block(), SAPPHIRE)), "without rounding, transforms are faster"
+    rounded = reduce_precision(module, SAPPHIRE)
+    verify_graph(rounded)
+    contractions = [line for line in str(rounded).split("\n") if "contract(" in line]
+    assert len(contractions) == 2 and all("dtype=f32" in line for line in contractions)
+
+
+def test_sums_behind_a_residual_connection_read_rounded_numbers() -> None:
+    """What a product reads is stored once, rounded; a reader that is no element-wise operator keeps all digits."""
+    module = reduce_precision(lay_out(winograd(block(), SAPPHIRE, True), SAPPHIRE, True), SAPPHIRE)
+    lines = str(module).split("\n")
+    (relu,) = [line.split(":")[0].strip() for line in lines if "= relu(" in line and "bf16" not in line][:1]
+    readers = [line for line in lines if re.search(rf"\({relu}[,)]|, {relu}[,)]", line)]
+    assert len(readers) == 1 and "= cast(" in readers[0], readers
+    x = np.random.default_rng(1).standard_normal((1, 64, 56, 56)).astype(np.float32)
+    found, right = (evaluate_graph(m, {"x": x})["y"] for m in (module, block()))
+    np.testing.assert_allclose(found, right, atol=2.0**-6 * np.abs(right).max())
+    kept = BLOCK.replace("-> y:", "-> y, r:")
+    both = parse_module(kept).with_constants({n: block().constants[n] for n in ("w", "v")})
+    texts = str(reduce_precision(lay_out(winograd(both, SAPPHIRE, True), SAPPHIRE, True), SAPPHIRE))
+    (add,) = [line for line in texts.split("\n") if "= add(" in line]
+    assert "cast" not in add, "a result of the program is what it was"
