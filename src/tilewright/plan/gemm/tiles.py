@@ -8,6 +8,9 @@ these store to the stack.
       y[..] = f(s)
 
 Of many terms a block at a time is added, for all tiles of rows: they read a part of a panel from the first cache.
+
+Windows of images with channels innermost are read as they lie, in tiles that end where rows of an image do: all images
+and rows pass by a panel, two or three rows of a small image beside each other.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 class TiledContractions(Contractions):
-    """A kernel whose work is one product of matrices, its sums in tiles of the machine."""
+    """A kernel whose work is one contraction of known sizes, its sums in tiles of the machine."""
 
     name = "contraction-in-tiles"
 
