@@ -121,13 +121,8 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
             yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
         dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
-        if (
-            dot is not None
-            and dot.depth > 1
-            and size.even % dot.depth == 0
-            and not size.any_rows
-            and size.adds_together
-        ):
+        together = size.adds_together and not size.any_rows
+        if dot is not None and dot.depth > 1 and size.even % dot.depth == 0 and together:
             if size.columns >= dot.lanes and size.element.dtype.name == dot.element:
                 yield from _of_dot(size.taken(dot), target)
 
