@@ -283,3 +283,27 @@ def test_sums_behind_a_residual_connection_read_rounded_numbers() -> None:
     texts = str(reduce_precision(lay_out(winograd(both, SAPPHIRE, True), SAPPHIRE, True), SAPPHIRE))
     (add,) = [line for line in texts.split("\n") if "= add(" in line]
     assert "cast" not in add, "a result of the program is what it was"
+
+
+BATCHES = """
+func product(x: bf16[4, 16, 40], w: bf16[40, 32] in constant, y: f32[4, 16, 32]):
+  for n in 0..4, i in 0..16, j in 0..32, k in 0..40:
+    block dot(vn = n, vi = i, vj = j, reduce vk = k):
+      init: y[vn, vi, vj] = 0.0
+      y[vn, vi, vj] += f32(x[vn, vi, vk]) * f32(w[vk, vj])
+"""
+
+
+def test_rows_that_are_copied_are_not_beside_those_of_other_batches() -> None:
+    """40 terms are no multiple of a tile's, so that rows are copied with zeros behind them: a panel has those of one
+    batch."""
+    f, random = parse(BATCHES), np.random.default_rng(0)
+    x, w = (random.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((4, 16, 40), (40, 32)))
+    found = in_tiles(f)
+    assert found and all(c.choice.beside == 1 for c in found)
+    for candidate in found:
+        made = candidate.schedule(Facts(f), SAPPHIRE).func
+        verify(made)
+        y = np.zeros((4, 16, 32), np.float32)
+        evaluate(made, [x, w, y])
+        np.testing.assert_allclose(y, x.astype(np.float64) @ w.astype(np.float64), atol=1e-4)

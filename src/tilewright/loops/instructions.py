@@ -274,11 +274,9 @@ class _Matching:
         overlap; None where that is no one number, or where the tile is a register of its own."""
         place = [s.var for s in self.wanted.loops].index(wanted.indices[0])  # type: ignore[arg-type]
         apart, row = steps[place], self.registers[wanted.buffer.name].row
-        return (
-            apart
-            if apart is not None and apart >= (1 if overlap else row) and buffer.scope is not Scope.REGISTER
-            else None
-        )
+        if apart is None or apart < (1 if overlap else row) or buffer.scope is Scope.REGISTER:
+            return None
+        return apart
 
     def _steps(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[int | None]:
         """The elements that an access moves for a step of each loop; None where that is no one number."""

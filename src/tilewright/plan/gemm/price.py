@@ -80,7 +80,7 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
 def _rows(choice: Choice, size: Size, target: Target) -> float:
     """Cycles of one product of rows: those of its blocks of terms and of rows. Vectors beyond the last one of a dynamic
     number of columns, or of tiles of the machine, are computed, too."""
-    if size.any_columns or (choice.dot is not None and choice.dot.rows > 1):
+    if size.any_columns or (choice.dot is not None and choice.dot.in_tiles):
         size = replace(size, columns=size.panels(choice.tile) * choice.tile.columns)
     tile, vector = choice.tile, size.vector
     blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1

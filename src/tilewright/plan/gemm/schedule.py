@@ -358,7 +358,7 @@ def _order(
         order, inside = [*batches, near], (blocks, cut, panels, tiles)
     elif cut is not None and (tiles is None or max(outer.values()) >= tiling.MANY):
         order, inside = tiling.ordered(outer), (cut, panels, tiles)
-    elif choice.dot is not None and choice.dot.rows > 1 and not own:
+    elif choice.dot is not None and choice.dot.in_tiles and not own:
         order = [panels, *tiling.ordered(outer)]
     elif own and choice.prefetch:
         blocks_of_rows = [v for v in outer if v not in own]

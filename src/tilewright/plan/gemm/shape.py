@@ -111,7 +111,7 @@ class Size:
     @property
     def shares_panels(self) -> bool:
         """Whether all batches pass by a panel, in tiles of the machine."""
-        return self.dot is not None and self.dot.rows > 1 and self.own == 1 and self.batch > 1 and not self.any_rows
+        return self.dot is not None and self.dot.in_tiles and self.own == 1 and self.batch > 1 and not self.any_rows
 
     def panels(self, tile: RegisterTile) -> int:
         """Column panels of a tile's width."""

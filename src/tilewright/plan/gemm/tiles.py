@@ -76,10 +76,10 @@ def _choices(size: Size, dot: Dot, target: Target, beside: int = 1) -> Iterator[
     is_product = size.element.plain and size.axes == 1
     for choice in (replace(c, prefetch=line * (c.prefetch > 0), beside=beside) for c in of_dot(taken, target)):
         tile = choice.tile
-        if beside > 1 and tile.rows != beside * dot.rows:
-            continue
         whole = size.rows % tile.rows == 0
         ready = size.is_ready(dot) and whole
+        if beside > 1 and (tile.rows != beside * dot.rows or not ready):
+            continue
         if tile.rows * tile.columns * size.sums.bytes > MOST_BYTES[Scope.REGISTER] or not (ready or is_product):
             continue
         found = replace(choice, dot=dot, pack_broadcast=not ready)

@@ -195,7 +195,7 @@ def _pass(sums: Sums, tile: RegisterTile, target: Target) -> float:
     added) and the latency of its first loads and last sums are not hidden."""
     core, terms = target.core, sums.steps
     store = core.store_cycles + core.load_cycles + core.add_cycles
-    if _in_tiles(sums):  # these are stored before they are read
+    if sums.dot is not None and sums.dot.in_tiles:  # these are stored before they are read
         store += core.store_cycles + core.load_cycles
     whole, rest = divmod(sums.columns, tile.columns)
     found = 0.0
@@ -234,14 +234,9 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     return max(work, brought) + core.unhidden * min(brought, work)
 
 
-def _in_tiles(sums: Sums) -> bool:
-    """Whether registers of two dimensions hold the sums."""
-    return sums.dot is not None and sums.dot.rows > 1
-
-
 def _latency(sums: Sums, target: Target) -> float:
     """Cycles from one product to the next that is added to the same sum."""
-    return TILE_LATENCY if _in_tiles(sums) else target.core.fma_latency
+    return TILE_LATENCY if sums.dot is not None and sums.dot.in_tiles else target.core.fma_latency
 
 
 def _multiply_cycles(sums: Sums, target: Target) -> float:
@@ -279,6 +274,11 @@ class Dot:
     def row(self) -> Instruction | None:
         """The instruction's."""
         return named(self.instruction)
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether registers of two dimensions hold the sums."""
+        return self.row is not None and self.row.has_tiles
 
     @property
     def depth(self) -> int:

@@ -76,14 +76,14 @@ def rounded_seconds(c: Sizes, target: Target) -> float:
     """The least time with both factors rounded to bf16; infinite where the machine multiplies none, or channels do not
     fill what it multiplies."""
     pairs, tiles = pairs_of(target), choose_tiles(bf16, bf16, f32, target)
-    found = [dot_seconds(c, pairs, target)] if pairs is not None and fits(c, pairs) else []
-    found += [tiles_seconds(c, tiles, target)] if tiles is not None and fits(c, tiles) else []
+    found = [dot_seconds(c, pairs, target)] if pairs is not None and channels_fit(c.inputs, c.outputs, pairs) else []
+    found += [tiles_seconds(c, tiles, target)] if tiles is not None and channels_fit(c.inputs, c.outputs, tiles) else []
     return min(found, default=math.inf)
 
 
-def fits(c: Sizes, dot: Dot) -> bool:
-    """Whether the channels of a convolution fill the lanes of the machine's products."""
-    return c.inputs % dot.depth == 0 and c.outputs >= dot.lanes
+def channels_fit(inputs: int, outputs: int, dot: Dot) -> bool:
+    """Whether channels of a convolution, in and out, fill the lanes of the machine's products."""
+    return inputs % dot.depth == 0 and outputs >= dot.lanes
 
 
 def filter_seconds(bytes_each: int, c: Sizes, target: Target) -> float:

@@ -42,6 +42,7 @@ from tilewright.ops.reduce import ReduceAttributes
 from tilewright.ops.symbolic import Full
 from tilewright.ops.winograd import InputAttributes, OutputAttributes
 from tilewright.plan.price.contraction import Dot, Sums, least_cycles
+from tilewright.plan.price.convolution import channels_fit
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.target import Target
 from tilewright.target.transfer import reread_seconds, rewrite_seconds
@@ -94,7 +95,7 @@ class Images:
         read, made = channels.maps.extent(axis), channels.maps.shape[channels.made]
         if self.tiles is None or not (isinstance(read, Const) and isinstance(made, Const)):
             return False
-        return int(read.value) % self.tiles.depth == 0 and int(made.value) >= self.tiles.lanes
+        return channels_fit(int(read.value), int(made.value), self.tiles)
 
     def islands(self) -> list[Island]:
         """The islands around all contractions with weights, and around Winograd's tiles with channels last. Excluded

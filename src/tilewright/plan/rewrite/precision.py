@@ -21,7 +21,7 @@ from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import maps_of
 from tilewright.plan.price.contraction import Dot, choose_tiles, least_seconds, pairs_of, pays
-from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, fits, tiles_seconds
+from tilewright.plan.price.convolution import Sizes, channels_fit, direct_seconds, dot_seconds, tiles_seconds
 from tilewright.plan.price.kernels import CostModel, Product
 from tilewright.plan.price.points import copy_cycles, vector_cycles
 from tilewright.plan.rewrite.layout import read_channels
@@ -41,7 +41,7 @@ def choose_rounded(node: Node, model: CostModel) -> tuple[int, ...]:
     flow, target = model.flow, model.target
     convolution, last = find_windows(node, flow)
     by = choose_tiles(bf16, bf16, f32, target) if last else dot
-    if convolution is None or by is None or not fits(convolution, by):
+    if convolution is None or by is None or not channels_fit(convolution.inputs, convolution.outputs, by):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
     multiplied = (tiles_seconds if last else dot_seconds)(convolution, by, target)

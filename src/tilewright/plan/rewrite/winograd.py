@@ -17,7 +17,7 @@ from tilewright.expr.dtypes import bf16, f32
 from tilewright.ops.accuracy import tiles_are_accurate
 from tilewright.ops.winograd import INPUT, edge_of
 from tilewright.plan.price.contraction import MARGIN, Dot, Sums, least_seconds, pays
-from tilewright.plan.price.convolution import Sizes, direct_seconds, filter_seconds, fits, rounded_seconds
+from tilewright.plan.price.convolution import Sizes, channels_fit, direct_seconds, filter_seconds, rounded_seconds
 from tilewright.plan.transforms.winograd import Tiling, transform_seconds
 from tilewright.plan.transforms.winograd_last import last_seconds
 from tilewright.target import Target
@@ -50,7 +50,7 @@ def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
     """The tiles for a convolution, those in f32 first. Only the smallest may have rounded factors: larger ones amplify
     the errors too much. So has none of dynamic sizes, whose channels are last."""
     found = [Tiles(size) for size, stride in sorted(INPUT) if stride == sizes.stride]
-    if pairs is not None and fits(sizes, pairs) and not sizes.dynamic:
+    if pairs is not None and channels_fit(sizes.inputs, sizes.outputs, pairs) and not sizes.dynamic:
         found.append(Tiles(min(tiles.size for tiles in found), pairs.depth))
     return found
 
