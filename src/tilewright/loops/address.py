@@ -108,10 +108,11 @@ def steps_of(place: Address) -> tuple[int, ...]:
 
 
 def taking_turns(place: Address) -> tuple[int, ...]:
-    """Where runs of contiguous elements begin, two or four, that lanes take in turns; nothing where they do not."""
+    """Where runs of contiguous elements begin, two or four, that lanes take in turns; nothing where they do not. A run
+    is more than one element."""
     for count in (2, 4):
         runs, left = place.at[:count], place.lanes % count
-        if len(runs) == count and not left and all(n == runs[k % count] + k // count for k, n in enumerate(place.at)):
+        if place.lanes > count and not left and all(n == runs[k % count] + k // count for k, n in enumerate(place.at)):
             return runs
     return ()
 
