@@ -27,7 +27,7 @@ from tilewright.target.measure import Engine, measure
 from tilewright.target.plausible import KEPT, UNSETTLED, put_into
 from tilewright.target.probes import core_probes, print_module
 from tilewright.target.show import describe
-from tilewright.target.streams import STEP, print_streams
+from tilewright.target.streams import ROWS, STEP, print_streams
 from tilewright.target.target import describe_host
 
 NAMES = [name for name in target_names() if name != "native"]
@@ -255,7 +255,14 @@ def test_streams_read_and_write_every_byte() -> None:
         flush(place, size, 1)
         assert (words == before).all()
         write(place, size, 2)
-    assert (inside == 1).all() and (words[len(inside) :] == before[len(inside) :]).all()
+        assert (inside.view(np.float32) == 1).all() and (words[len(inside) :] == before[len(inside) :]).all()
+        tile, asked = (engine.function(name, 3) for name in ("tile", "asked"))
+        for rounds in (1, 2):  # each sum has all terms, and the result is the first bits of all of them together
+            terms = np.float32(rounds * ROWS * size / 4 / (2 * lanes))
+            for stream in (tile, asked):
+                found = np.array([stream(place, size, rounds)]).view(np.float32)
+                np.testing.assert_array_equal(found, [terms, terms])
+    assert (inside.view(np.float32) == 1).all() and (words[len(inside) :] == before[len(inside) :]).all()
 
 
 # --- detection ----------------------------------------------------------------------------------------------------
@@ -612,6 +619,8 @@ BF16 = "dots.x86.avx512bf16.dot_bf16"
         ({"cache_gbs.2": 300.0}, {"cache_gbs.1": "measured 200, but cache_gbs.2 is 300"}),
         ({"cache_gbs.1": 200.0, "cache_gbs.2": 210.0}, {}),
         ({"memory_gbs_all": 20.0, "memory_gbs": 30.0}, {"memory_gbs_all": "measured 20, but one core reads 30"}),
+        ({"memory_tile_gbs": 5.0, "memory_asked_gbs": 9.0}, {}),
+        ({"memory_tile_gbs": 1.0}, {"memory_tile_gbs": "measured 1, but the estimate is 16"}),
         ({"memory_gbs": 1.0}, {"memory_gbs": "measured 1, but the estimate is 16"}),
         ({"subnormal_cycles": 500.0}, {}),
         (
@@ -892,6 +901,8 @@ store_gbs.3                     24  GB/s    estimate
 memory_gbs                      16  GB/s    estimate
 memory_store_gbs                 8  GB/s    estimate
 memory_gbs_all                  32  GB/s    estimate
+memory_tile_gbs                 16  GB/s    estimate
+memory_asked_gbs                16  GB/s    estimate
 cache_ns.1                    1.67  ns      estimate
 cache_ns.2                    3.67  ns      estimate
 cache_ns.3                      20  ns      estimate

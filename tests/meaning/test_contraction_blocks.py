@@ -301,7 +301,7 @@ def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> No
 def test_as_many_first_tiles_prefetch_as_memory_takes_to_deliver_a_panel() -> None:
     """Of a dynamic number of rows; the slower memory is, the more tiles share that."""
     case = Case("m", 3072, 768, True).function()
-    found = [choice_for(case, WIDE.with_peaks(memory_gbs=rate)) for rate in (40.0, 20.0, 5.0)]
+    found = [choice_for(case, WIDE.with_peaks(memory_asked_gbs=rate)) for rate in (40.0, 20.0, 5.0)]
     tiles = [c.prefetch_tiles or 0 for c in found]
     assert all(c.prefetch == 16 for c in found) and 0 < tiles[0] < tiles[1] < tiles[2]
     assert choice_for(Case(197, 3072, 768, True).function(), WIDE).prefetch_tiles is None

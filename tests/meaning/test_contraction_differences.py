@@ -81,11 +81,12 @@ def test_the_first_tile_of_rows_may_take_the_difference_for_all(rows: int, threa
     given = np.random.default_rng(1).standard_normal((3, rows, 48)).astype(np.float32)
     plain, _ = compiled(*case)
     (kernel,) = plain.kernels
-    found = {}
-    for choice in (c.choice for c in plain.decisions[kernel].alternatives):
-        if choice["first_packs"] not in found:
-            exe, _ = compiled(*case, threads=threads, choices={kernel: {"template": "contraction", "choice": choice}})
-            found[choice["first_packs"]] = (exe(given)[0], exe.show("schedule", kernel))
+    decision, found = plain.decisions[kernel], {}
+    assert decision.taken is not None
+    for packs in (True, False):
+        choice = {"template": "contraction", "choice": {**decision.taken.choice, "first_packs": packs}}
+        exe, _ = compiled(*case, threads=threads, choices={kernel: choice})
+        found[packs] = (exe(given)[0], exe.show("schedule", kernel))
     (apart, text), (each, plain_text) = found[True], found[False]
     np.testing.assert_array_equal(apart, each)
     assert ".part" in text and ".part" not in plain_text

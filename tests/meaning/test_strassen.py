@@ -337,7 +337,7 @@ def test_choice(sums: Sums, stored: bool, expected: bool) -> None:
 def test_constants_are_read_while_products_are_computed() -> None:
     """Where memory is so slow that reading the constant takes longest, halves, which read it more often, do not pay."""
     sums = Sums(128, 768, 768, 1)
-    slow = V4.with_peaks(memory_gbs=2.0)
+    slow = V4.with_peaks(memory_asked_gbs=2.0)
     assert (pays(sums, V4, False), pays(sums, slow, False)) == (True, False)
 
 

@@ -71,7 +71,9 @@ def figures_of_core(times: Figures, counts: Mapping[str, int], target: Target) -
 def measure_streams(target: Target, host: Host) -> dict[str, float | None]:
     """GB/s read from and written to each cache and memory."""
     with Engine(target, print_streams(target)) as engine:
-        read, write, flush = (engine.function(name, 3) for name in ("read", "write", "flush"))
+        read, write, flush, tile, asked = (
+            engine.function(name, 3) for name in ("read", "write", "flush", "tile", "asked")
+        )
         size = min(MEMORY_BYTES, 2 * max(target.caches[-1].bytes, host.caches[-1].bytes)) // STEP * STEP
         with _Buffer(size) as place:
             write(place, size, 1)  # the pages are there
@@ -89,6 +91,8 @@ def measure_streams(target: Target, host: Host) -> dict[str, float | None]:
             for name, run in (
                 ("memory_store_gbs", _pieces(write, place, piece, size)),
                 ("memory_gbs", _pieces(read, place, piece, size, flush)),
+                ("memory_tile_gbs", _pieces(tile, place, piece, size, flush)),
+                ("memory_asked_gbs", _pieces(asked, place, piece, size, flush)),
             ):
                 found.update(_rates(settle({name: run}, _MEMORY_SECONDS), {name: piece}))
             cores = min(target.cores, host.cores)

@@ -28,7 +28,8 @@ RATIOS: Final[Mapping[str, float]] = {
     "dots": 5.0,  # one family's instruction may be another's loop of microcode
     "fork_seconds": 20.0,
     "wake_seconds": 50.0,
-    **dict.fromkeys(("memory_gbs", "memory_store_gbs", "memory_gbs_all"), 8.0),  # a share of what others use, too
+    # A share of what others use, too.
+    **dict.fromkeys(("memory_gbs", "memory_store_gbs", "memory_gbs_all", "memory_tile_gbs", "memory_asked_gbs"), 8.0),
 }
 """Where estimates are worse."""
 
@@ -124,6 +125,8 @@ def _ordered(values: Mapping[str, float], believed: Mapping[str, float], target:
         if name not in believed and f"{kind}.1" in believed:
             out[name] = min(out[name], rounded(target.vector_bits / 8 * out["ghz"] / out[f"{kind}.1"], 2))
     out["memory_gbs_all"] = max(out["memory_gbs_all"], out["memory_gbs"])
+    for name in {"memory_tile_gbs", "memory_asked_gbs"} - set(believed):  # products between lines make none faster
+        out[name] = min(out[name], out["memory_gbs"])
     return out
 
 

@@ -75,6 +75,14 @@ def byte_cycles(level: int, target: Target, *, stores: bool = False) -> float:
     return target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)
 
 
+def panel_cycles(level: int, target: Target, *, asked: bool = False) -> float:
+    """Cycles for a byte of what tiles of rows multiply while they read it from a level, or `asked` for it ahead."""
+    if level < memory(target):
+        return byte_cycles(level, target)
+    peaks = target.peaks
+    return target.core.hertz / ((peaks.memory_asked_gbs if asked else peaks.memory_tile_gbs) * 1e9)
+
+
 def move_cycles(size: float, source: int, level: int, target: Target) -> float:
     """Cycles to read so many bytes from one level and to write them to another."""
     return size * (byte_cycles(source, target) + byte_cycles(level, target, stores=True))

@@ -139,5 +139,5 @@ def _is_independent(loop: Stmt) -> TypeGuard[For]:
 def _may_act(stmt: Stmt) -> bool:
     """Whether a statement outside blocks may do more than prefetch."""
     if isinstance(stmt, If):
-        return any(not isinstance(s, Prefetch | Seq) for held in stmt.held() for s in statements(held))
+        return any(not isinstance(s, Prefetch | Seq | If) for held in stmt.held() for s in statements(held))
     return isinstance(stmt, CallFunction)

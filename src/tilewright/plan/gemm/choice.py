@@ -16,7 +16,7 @@ from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Dot, RegisterTile
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
-from tilewright.target.transfer import byte_cycles, fits, memory, room_in
+from tilewright.target.transfer import fits, memory, panel_cycles, room_in
 
 MOST_TERMS = 4
 """The most terms that are written out: more take longer to compile, and no less to run."""
@@ -35,12 +35,13 @@ class Choice:
 
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
     which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, a tile is several of
-    `part_rows`, jammed, of which those left over run by themselves; the first `prefetch_tiles` of these prefetch.
-    `terms` of the innermost loop are written out, or a divisor of so many, the kernel of a window among them. Panels
-    that a call packs are packed before their tiles, or (`first_packs`) by the first of these as it reads them; so are
-    differences of two constants, or each tile takes them. With a `dot`, products are added up by an instruction, or of
-    wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
-    not lie ready. The rows of a tile are those of `beside` batches, such as rows of an image."""
+    `part_rows`, jammed, of which those left over run by themselves; the first `prefetch_tiles` of these prefetch. Or
+    each tile prefetches its own panel, `distance` terms ahead. `terms` of the innermost loop are written out, or a
+    divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
+    (`first_packs`) by the first of these as it reads them; so are differences of two constants (before their tiles
+    where rows are dynamic), or each tile takes them. With a `dot`, products are added up by an instruction, or of wider
+    copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do not
+    lie ready. The rows of a tile are those of `beside` batches, such as rows of an image."""
 
     tile: RegisterTile
     block_tiles: int
@@ -52,6 +53,7 @@ class Choice:
     streams: int = 1
     prefetch: int = 0
     prefetch_tiles: int | None = None
+    distance: int = 0
     part_rows: int | None = None
     terms: int = 1
     first_packs: bool = False
@@ -185,11 +187,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
     groups of panels do."""
     # Of counted rows places lie apart by a constant, and need no registers of their own.
     counted = not size.any_rows and (size.own > 1 or size.rows % tile.rows == 0)
-    ahead = (
-        (size.axes == 1 or size.dot is not None)
-        and (size.rows > tile.rows or size.shares_panels)
-        and (tile.rows <= contraction.free_places(target) or counted)
-    )
+    ahead = (size.axes == 1 or size.dot is not None) and (tile.rows <= contraction.free_places(target) or counted)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
@@ -197,14 +195,18 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         parts = None if not size.any_rows else least_part(size, tile, target) if size.dot is None else tile.rows
         plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
         found = [plain]
-        if ahead and even:
+        line = target.caches[0].line // size.vector.bytes
+        if ahead and even and (size.rows > tile.rows or size.shares_panels):
             tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // parts)
-            found.append(replace(plain, prefetch=target.caches[0].line // size.vector.bytes, prefetch_tiles=tiles))
+            found.append(replace(plain, prefetch=line, prefetch_tiles=tiles))
+        if ahead and even and size.dot is None and (size.any_rows or size.rows <= tile.rows):
+            distance = -(-target.page // (tile.columns * size.vector.bytes))
+            found.append(replace(plain, prefetch=line, distance=distance))
         yield from found
         held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in
         spare = size.parts > 1 and held <= contraction.tile_registers(target)
-        if spare and blocks == 1 and not size.any_rows and size.columns % tile.columns == 0:
-            yield from (replace(each, first_packs=True) for each in found)
+        if spare and (blocks == 1 or size.any_rows) and size.columns % tile.columns == 0:
+            yield from (replace(each, first_packs=True) for each in found if not each.distance)
     panel = tile.columns * size.vector.bytes
     each = size.terms // max(size.turns, 1)  # terms of an iteration of the first loop over terms
     most = int(room_in(target.cache(2).bytes)) // max(each * panel, 1)
@@ -274,7 +276,7 @@ def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> 
 def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
     """Of how many tiles of rows the arithmetic takes `SPREAD` times as long as memory takes to deliver a panel."""
     term = contraction.term_cycles(size.tile_sums(tile.rows, size.terms, target), tile, target)
-    panel = tile.columns * size.vector.bytes * byte_cycles(memory(target), target)
+    panel = tile.columns * size.vector.bytes * panel_cycles(memory(target), target, asked=True)
     return math.ceil(SPREAD * panel / term)
 
 

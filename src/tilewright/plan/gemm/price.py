@@ -19,7 +19,7 @@ from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, RegisterTile, Sums, added_cycles, cycles, tallest
 from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
-from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, room_in, wait_cycles
+from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, panel_cycles, room_in, wait_cycles
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
@@ -177,17 +177,24 @@ def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     with the first tile, a constant that is prefetched while the panel before is computed."""
     level, tile = max(source, sums.panel), runs[0][1]
     whole = size.columns * sums.steps * size.vector.bytes * size.parts
+    read = replace(sums, parts=sums.packs or sums.parts)
     if not (choice.prefetch and size.vector.constant):
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
-        read = replace(sums, parts=sums.packs or sums.parts)
         return added_cycles(read, tile, target, panel=level) + pages * wait_cycles(level, target)
-    hidden = (1 - target.core.unhidden) * _work(sums, runs, target)
-    found = _asking(whole, target) + max(whole * byte_cycles(level, target) - hidden, 0.0)
+    hidden, asked = (1 - target.core.unhidden) * _work(sums, runs, target), 1.0
+    tiles = sums.rows / choice.tile.rows
+    if choice.distance:
+        hidden /= max(tiles, 1.0)
+    elif choice.prefetch_tiles is not None:
+        first = choice.prefetch_tiles * choice.part.rows / choice.tile.rows
+        hidden, asked = hidden * min(first / tiles, 1.0), min(tiles, 1.0)
+    found = _asking(whole, target) + max(asked * whole * panel_cycles(level, target, asked=True) - hidden, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
-    if left and not choice.block_panels:
-        found += added_cycles(replace(sums, columns=left), tile, target, panel=level)
-    return found
+    left = left if not choice.block_panels else 0
+    first = 0 if choice.distance else min(choice.tile.columns, size.columns - left)  # nothing asks for the first panel
+    missed = left + first + (1 - asked) * (size.columns - left - first)
+    return found + missed / size.columns * added_cycles(read, tile, target, panel=level)
 
 
 def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float:

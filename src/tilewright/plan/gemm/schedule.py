@@ -113,6 +113,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
     parts, choice = choice.tile.rows // choice.part.rows, choice.of_parts()
+    in_first_tile = choice.first_packs and found.rows is not None and isinstance(found.extents[found.rows], Const)
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
@@ -125,7 +126,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif filled is not None:
         compute_near(s, filled, nest.panels)
-        if not choice.first_packs:
+        if not in_first_tile:
             s.vectorize(s.get_loops(filled)[-1])
     vectors |= {block: tiling.write_out_columns(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)
@@ -134,13 +135,15 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
         tiling.settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
         if nest.together is not None and choice.dot is not None:
             s.tensorize(s.get_loops(block)[place], choice.dot.instruction)
-    if choice.prefetch > 0:
-        _prefetch_constants(s, found, choice, nest, packed, rows)
+    if choice.prefetch > 0 and not choice.distance:
+        _prefetch_constants(s, found, choice, nest, packed, rows, parts)
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, nest, tails)
-    if parts > 1:
-        _jam_tiles(s, [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)], parts)
-    if choice.first_packs and nest.row is not None and filled is not None:
+    tiles = [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)]
+    whole, *_ = [_jam_tiles(s, loop, parts) for loop in tiles]
+    if choice.distance:
+        _prefetch_own_panels(s, packed, whole, choice)
+    if in_first_tile and nest.row is not None and filled is not None:
         packing.pack_in_first_tile(s, filled, dot, nest.tiles, nest.row, choice.tile.lanes)
 
 
@@ -188,7 +191,7 @@ def _without_dead_vectors(
 
 
 def _prefetch_constants(
-    s: Schedule, found: Contraction, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None, parts: int
 ) -> None:
     """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
     computed, a few lines with each few terms; of a dynamic number of tiles, by the first ones."""
@@ -196,7 +199,8 @@ def _prefetch_constants(
     inner = tiling.inside_of(s, found.block.name, nest.tiles)[0]
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
-        first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
+        some = choice.prefetch_tiles
+        first = {} if some is None else {"first": some, "least": min(parts, some)}
         s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
 
@@ -216,16 +220,25 @@ def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], t
         s.prefetch(name, tiles, 1, row)
 
 
-def _jam_tiles(s: Schedule, loops: Sequence[Var], parts: int) -> None:
-    """So many tiles of rows are one, term by term, in loops over these; of those left over half as many, and so on: few
-    passes over a panel."""
-    for tiles in loops:
-        left, count = tiles, parts
-        while count > 1:
-            _, some, left = s.split(left, count, tail="peel")
-            s.unroll(some)
-            s.jam(some, front=True)
-            count //= 2
+def _prefetch_own_panels(s: Schedule, packed: Sequence[str], tiles: Sequence[Var], choice: Choice) -> None:
+    """What a tile of whole panels multiplies by is brought near some terms before."""
+    for loop in tiles:
+        read = {a.buffer.name: a.loops[0].var for a in accesses(find_loop(s.func, loop).body) if a.loops}
+        for panel in packed:
+            s.prefetch(panel, read[panel], max(choice.distance // choice.terms, 1), apart=choice.prefetch)
+
+
+def _jam_tiles(s: Schedule, tiles: Var, parts: int) -> list[Var]:
+    """So many tiles of rows are one, term by term, in a loop over these; of those left over half as many, and so on:
+    few passes over a panel. Returns the loops that there are then."""
+    left, count, made = tiles, parts, list[Var]()
+    while count > 1:
+        whole, some, left = s.split(left, count, tail="peel")
+        s.unroll(some)
+        s.jam(some, front=True)
+        made.append(whole)
+        count //= 2
+    return [*made, left]
 
 
 def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:

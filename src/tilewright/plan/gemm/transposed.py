@@ -45,7 +45,7 @@ from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
-from tilewright.target.transfer import byte_cycles, fits, move_cycles, room_in
+from tilewright.target.transfer import fits, move_cycles, panel_cycles, room_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         found += move_cycles(image, level, level, target)
     constant = whole * taken.terms * taken.vector.bytes
     source = where(size.vector, constant * size.own, target)
-    return max(found, constant * byte_cycles(source, target) * size.own / size.batch)
+    read = constant * panel_cycles(source, target, asked=choice.prefetch > 0)
+    return max(found, read * size.own / size.batch)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

@@ -29,7 +29,7 @@ from tilewright.expr.nodes import Const
 from tilewright.ops.index_maps import IndexMaps
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS, TILE_LATENCY, TILE_REGISTERS, Instruction, named
-from tilewright.target.transfer import apart_cycles, byte_cycles
+from tilewright.target.transfer import apart_cycles, byte_cycles, panel_cycles
 
 MARGIN = 1.03
 """A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways
@@ -223,7 +223,7 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     )
     brought = 0.0
     if sums.panel > 1:
-        streamed = byte_cycles(sums.panel, target)
+        streamed = (panel_cycles if r > 1 and high == 1 else byte_cycles)(sums.panel, target)
         held = sums.held or (sums.bits / 8 if sums.dot is None else sums.dot.vector_bytes)
         brought += v * tile.lanes * held * across * sums.parts * sums.stride * streamed
         if sums.scattered:

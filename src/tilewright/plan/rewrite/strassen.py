@@ -1,9 +1,9 @@
 """Whether a product by a constant is better computed as Strassen's seven half-size products: how long it takes. How far
 off it is says ops/accuracy.py.
 
-A product takes the price of its contraction, or the time to read the constant from the cache or memory that holds it,
-whichever is longer. The sums are priced as by their templates (plan/transforms/strassen.py). Products of few rows do
-not gain: they are bound by reading the constant, and its stored sums are more bytes.
+A product takes the price of its contraction while the constant comes from the cache or memory that holds it, or takes
+longer. The sums are priced as by their templates (plan/transforms/strassen.py). Products of few rows do not gain: they
+are bound by reading the constant, and its stored sums are more bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.transforms.strassen import Halves, transform_seconds
 from tilewright.target import Target
-from tilewright.target.transfer import kept, memory, read_seconds
+from tilewright.target.transfer import kept, memory, panel_cycles
 
 
 def keeps_all(constants: int, target: Target) -> bool:
@@ -32,7 +32,7 @@ def pays(sums: Sums, target: Target, stored: bool) -> bool:
     are stored."""
     if min(sums.rows, sums.terms, sums.columns) < 2 * target.lanes(f32):
         return False
-    return contraction.pays(least_seconds(sums, target), halved_seconds(sums, target, stored))
+    return contraction.pays(plain_seconds(sums, target, stored), halved_seconds(sums, target, stored))
 
 
 def least_rows(products: Sequence[Sums], most: int, target: Target, stored: bool) -> int | None:
@@ -45,13 +45,25 @@ def least_rows(products: Sequence[Sums], most: int, target: Target, stored: bool
 
     def gain(rows: int) -> bool:
         each = [(replace(sums, rows=rows), count) for sums, count in alike.items()]
-        plain = sum(count * least_seconds(sums, target) for sums, count in each)
+        plain = sum(count * plain_seconds(sums, target, stored) for sums, count in each)
         return contraction.pays(plain, sum(count * halved_seconds(sums, target, stored) for sums, count in each))
 
     rows = least
     while rows <= most and not gain(rows):
         rows *= 2
     return bisect_left(range(rows), True, lo=max(rows // 2, least), key=gain) if rows <= most else None
+
+
+def plain_seconds(sums: Sums, target: Target, stored: bool) -> float:
+    """Seconds of the product as it is."""
+    return _while_read(least_seconds(sums, target), sums.terms * sums.columns, target, stored)
+
+
+def _while_read(products: float, numbers: int, target: Target, stored: bool) -> float:
+    """Seconds of products that multiply by so many numbers of constants, which are asked for ahead."""
+    level = len(target.caches) if stored else memory(target)
+    read = f32.bytes * numbers * panel_cycles(level, target, asked=True) / target.core.hertz
+    return max(products, read + target.core.unhidden * products)
 
 
 def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
@@ -62,10 +74,10 @@ def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
     derived = Sums(rows, columns, terms, sums.batch * DERIVED)
     differences = [derived] if stored else [replace(derived, parts=2), replace(derived, packs=2)]
     products = least_seconds(whole, target) + min(least_seconds(d, target) for d in differences)
-    level, read = (len(target.caches), PRODUCTS) if stored else (memory(target), STORED + 2 * DERIVED)
+    read = PRODUCTS if stored else STORED + 2 * DERIVED
     groups = sums.batch * rows
     around = transform_seconds(Halves(groups, terms), Halves(groups, columns), target) + target.core.kernel_seconds
-    return max(products, read_seconds(f32.bytes * terms * columns * read, level, target)) + around
+    return _while_read(products, terms * columns * read, target, stored) + around
 
 
 def half_columns(columns: int, target: Target) -> int:
