@@ -13,10 +13,11 @@ from chosen import candidates_of, choice_for, schedule_for
 
 import tilewright as tw
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Const, Select
+from tilewright.expr.evaluate import evaluate as evaluate_expr
+from tilewright.expr.nodes import Const, Select, Var
 from tilewright.loops.edit import allocations, blocks, statements
 from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import For, Function, LoopKind, Prefetch, Store
+from tilewright.loops.nodes import For, Function, If, LoopKind, Prefetch, Stmt, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.plan.gemm.choice import Choice
@@ -84,6 +85,10 @@ CASES = {
     "any rows, tiles of parts, with an edge": Case(
         "m", 105, 24, True, fields={"block_tiles": 7, "part_rows": 1, "terms": 2}
     ),
+    "any rows, each tile prefetches its panel": Case(
+        "m", 105, 24, True, (6, 2), {"block_tiles": 3, "prefetch": 16, "distance": 8, "part_rows": 3, "terms": 4}
+    ),
+    "one tile, which prefetches its panel": Case(4, 112, 24, True, fields={"prefetch": 16, "distance": 8}),
     "panels prefetched": Case(31, 112, 24, True, fields={"block_tiles": 8, "prefetch": 16}),
     "sums cut": Case(31, 40, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
     "sums cut, less than a panel": Case(31, 20, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
@@ -113,6 +118,34 @@ CASES = {
 
 def small(target: Target) -> Target:
     return dataclasses.replace(target, caches=SMALL)
+
+
+def asked_for(function: Function, sizes: dict[str, int]) -> set[int]:
+    """The elements of packed panels, counted from the first one, that a call prefetches."""
+    asked = set[int]()
+
+    def run(stmt: Stmt, at: dict[Var, int]) -> None:
+        match stmt:
+            case Prefetch(place) if place.buffer.name == "w.cache":
+                shape = [int(evaluate_expr(e, at)) for e in place.buffer.shape]
+                element = 0
+                for index, extent in zip(place.indices, shape, strict=True):
+                    element = element * extent + int(evaluate_expr(index, at))
+                asked.add(element)
+            case For():
+                if any(isinstance(s, Prefetch) for s in statements(stmt.body)):
+                    begin, extent = (int(evaluate_expr(e, at)) for e in (stmt.begin, stmt.extent))
+                    for turn in range(begin, begin + extent):
+                        run(stmt.body, {**at, stmt.var: turn})
+            case If(cond, then, _):
+                if evaluate_expr(cond, at):
+                    run(then, at)
+            case _:
+                for held in stmt.held():
+                    run(held, at)
+
+    run(function.body, {v: sizes[v.name] for v in function.symbols})
+    return asked
 
 
 V3 = small(Target.parse("x86-64-v3"))
@@ -293,9 +326,34 @@ def test_tiles_are_as_tall_as_the_ways_of_the_first_cache_let_rows_be() -> None:
 
 
 def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> None:
-    """Those of one tile of rows are not: nothing is computed with a panel before the next one is needed."""
+    """Those of one tile of rows are not: nothing is computed with a panel before the next one is needed. They are where
+    memory delivers more to who asks ahead; then, a page before."""
     assert choice_for(Case(197, 3072, 768, True).function(), WIDE).prefetch == 16
-    assert choice_for(Case(8, 768, 768, True).function(), WIDE).prefetch == 0
+    one = Case(8, 768, 768, True).function()
+    assert choice_for(one, WIDE).prefetch == 0
+    ahead = choice_for(one, WIDE.with_peaks(memory_tile_gbs=WIDE.peaks.memory_gbs / 2))
+    assert ahead.prefetch == 16 and ahead.distance * ahead.tile.columns * f32.bytes >= WIDE.page
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 24, 31, 100])
+def test_rows_of_any_number_ask_for_all_of_the_next_panel(rows: int) -> None:
+    """Once there is a whole tile. A panel is asked for a share of it at a time, by the first tiles, by all of few, or
+    by each tile for itself."""
+    case, target = Case("m", 96, 64, True).function(), V3
+    found = [c.choice for c in candidates_of(case, target) if c.choice.prefetch and c.choice.part_rows]
+    assert {c.distance > 0 for c in found} == {True, False}
+    for choice in {c.distance > 0: c for c in found}.values():
+        s = schedule_for(case, target, choice)
+        asked = asked_for(s.func, {"m": rows})
+        panel = choice.tile.columns * 64
+        lines = range(panel, 2 * panel, choice.prefetch)
+        if rows >= choice.tile.rows:
+            assert {at // choice.prefetch for at in asked} >= {at // choice.prefetch for at in lines}
+        kernel, rng = tw.build(s.func), np.random.default_rng(rows)
+        x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((rows, 64), (64, 96), (96,)))
+        y = np.full((rows, 96), np.nan, np.float32)
+        kernel(x, w, b, y)
+        np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)
 
 
 def test_as_many_first_tiles_prefetch_as_memory_takes_to_deliver_a_panel() -> None:

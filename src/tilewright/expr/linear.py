@@ -145,7 +145,7 @@ def times(a: Polynomial, b: Polynomial) -> Polynomial:
     result: Polynomial = {}
     for m1, c1 in a.items():
         for m2, c2 in b.items():
-            monomial = tuple(sorted(m1 + m2, key=_serial)) if m1 and m2 else m1 or m2
+            monomial = tuple(sorted(m1 + m2, key=_age)) if m1 and m2 else m1 or m2
             total = result.get(monomial, 0) + c1 * c2
             if total:
                 result[monomial] = total
@@ -154,8 +154,9 @@ def times(a: Polynomial, b: Polynomial) -> Polynomial:
     return result
 
 
-def _serial(e: Expr) -> int:
-    return e.serial
+def _age(e: Expr) -> tuple[bool, int]:
+    """Variables come before what is made of them: a copy of a program has its own, and shares expressions of symbols."""
+    return not isinstance(e, Var), e.serial
 
 
 _FAR = 1 << 62

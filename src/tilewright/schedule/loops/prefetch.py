@@ -164,7 +164,7 @@ def _parts(around: Sequence[For], loop: For, box: Region, apart: int | None, sha
         most = max(int(extent.value), 1)
         turn, others = turn * most + (each.var - each.begin), others * most
     assert isinstance(box.size, Const)
-    share = simplify(maximum((box.size + sharing * others - 1) // (sharing * others), 1))
+    share = simplify(maximum(-(-box.size // (sharing * others)), 1))
     if isinstance(share, Const):
         return [(turn * share + n, None) for n in range(0, int(share.value), apart or int(share.value))]
     most = -(-int(box.size.value) // (fewest * others))
