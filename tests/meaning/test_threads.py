@@ -253,6 +253,40 @@ def test_two_threads_get_as_much_of_few_tiles(panels: int, shared: int) -> None:
     assert loop.end is const(shared)
 
 
+ROWS_OF_VECTORS = """
+func rows[n, m](x: f32[n, {m}], y: f32[n, {m}], z: f32[m]):
+  parallel i in 0..n:
+    for j in 0..{m}:
+      block b(vi = i, vj = j):
+        y[vi, vj] = exp(x[vi, vj]) * 2.0
+"""
+
+
+@pytest.mark.parametrize("m", ["m*64", "6016"])
+def test_rows_nobody_knows_the_number_of_are_in_parts_where_they_are_few(m: str) -> None:
+    """The parts of a row follow each other: a program of one thread reads row by row. Many rows are one part each."""
+    made = share_out(parse(ROWS_OF_VECTORS.format(m=m)), MACHINE)
+    (loop,) = [s for s in statements(made.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
+    (inner,) = [s for s in statements(loop.body) if isinstance(s, For) and s.var.name == "j"]
+    (row,) = [s for s in statements(loop.body) if isinstance(s, For) and s.var.name == "i"]
+    by_name = {v.name: v for v in made.symbols}
+    for n, most in ((0, 0), (1, 32), (5, 35), (40, 40)):
+        sizes = {by_name["n"]: n, by_name["m"]: 94}
+        turns = int(value(loop.extent, sizes))
+        assert n <= turns <= most and (n > 8 or turns >= min(8, 8 * n))
+        seen = []
+        for turn in range(turns):
+            at = {**sizes, loop.var: turn}
+            i, rows, begin, extent = (int(value(e, at)) for e in (row.begin, row.extent, inner.begin, inner.extent))
+            assert rows == 1
+            seen += [(i, j) for j in range(begin, begin + extent)]
+        assert seen == [(i, j) for i in range(n) for j in range(6016)]
+        if n:
+            x, y = np.random.default_rng(n).standard_normal((n, 6016), np.float32), np.zeros((n, 6016), np.float32)
+            tw.build(made, threads=3)(x, y, np.zeros(94, np.float32))
+            np.testing.assert_allclose(y, 2 * np.exp(x), rtol=1e-5)
+
+
 COUNTED = """
 func counted[n, first](before: f32[first], x: f32[n]):
   parallel i in first..n:

@@ -155,7 +155,7 @@ def times(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def _age(e: Expr) -> tuple[bool, int]:
-    """Variables come before what is made of them: a copy of a program has its own, and shares expressions of symbols."""
+    """Variables come before what is made of them: copies of a program have their own, but one expression of symbols."""
     return not isinstance(e, Var), e.serial
 
 

@@ -3,8 +3,9 @@
     parallel n in 0..N:                      =>      parallel no in 0..N*8 grain 3:
       for o in 0..8: S                                 S[n := no // 8, o := no % 8]
 
-    parallel n in 0..N:                      =>      parallel part in 0..parts:
-      for y in 0..H: S                                 for n in 0..N, y in H*part//parts..H*(part + 1)//parts: S
+    parallel n in 0..N:                      =>      parallel part in 0..N*parts:
+      for y in 0..H: S                                 for n in part//parts..part//parts + 1:
+                                                         for y in H*(part%parts)//parts..H*(part%parts + 1)//parts: S
 
 A loop of few iterations, or of nobody knows how many, leaves it to the loop inside it: that one is cut into parts where
 it is large, and fused with the outer one otherwise. The outermost loop of a nest whose iterations are independent
@@ -27,7 +28,7 @@ from tilewright.analysis.iterations import is_spatial
 from tilewright.analysis.known import NOTHING
 from tilewright.analysis.sizes import FEW
 from tilewright.expr.build import maximum, minimum
-from tilewright.expr.nodes import FloorDiv, Var, const
+from tilewright.expr.nodes import FloorDiv, Mod, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.work import Work
 from tilewright.loops.edit import loops_inside, statements
@@ -88,14 +89,19 @@ class _Sharing:
         return loop.replace(kind=kind, grain=grain)
 
     def _in_parts(self, loop: For, inner: For, turn: float) -> Stmt:
-        """Two loops with the inner one, of which a turn takes so many seconds, in parts that run in parallel: as many
-        as are worth a share, and no more than leave few threads without work twice over."""
+        """Two loops with the inner one, of which a turn takes so many seconds, in parts: all parts of an iteration of
+        the outer one follow each other. There are as many as are worth a share, and no more in all than leave few
+        threads without work twice over: one each, where the outer loop has that many iterations."""
         count = inner.extent
-        parts = simplify(maximum(minimum(FloorDiv(count, const(self._share(turn))), const(2 * FEW)), const(1)))
+        wanted = FloorDiv(const(2 * FEW - 1), loop.extent) + 1
+        parts = simplify(maximum(minimum(FloorDiv(count, const(self._share(turn))), wanted), const(1)))
         part = Var("part")
-        begin, end = (simplify(inner.begin + FloorDiv(count * p, parts)) for p in (part, part + 1))
-        body = loop.replace(kind=LoopKind.SERIAL, grain=1, body=inner.replace(begin=begin, end=end))
-        return For(part, const(0), parts, LoopKind.PARALLEL, body)
+        at, own = loop.begin + FloorDiv(part, parts), Mod(part, parts)
+        last = inner.begin + count  # no part reaches beyond; said so that what indices are below is known
+        begin, end = (simplify(minimum(inner.begin + FloorDiv(count * p, parts), last)) for p in (own, own + 1))
+        body = loop.replace(begin=at, end=at + 1, kind=LoopKind.SERIAL, grain=1)
+        body = body.replace(body=inner.replace(begin=begin, end=end))
+        return For(part, const(0), simplify(loop.extent * parts), LoopKind.PARALLEL, body)
 
     def grain(self, loop: For, each: float) -> int | None:
         """The iterations of a share, of so many seconds each; None where the loop has no two shares."""
