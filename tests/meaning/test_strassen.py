@@ -19,11 +19,11 @@ from tilewright.graph.verify import verify
 from tilewright.lower.graph import split_by_rows as splitting
 from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.graph.reduce_precision import reduce_precision
-from tilewright.lower.graph.strassen import strassen
+from tilewright.lower.graph.strassen import half_columns, strassen
 from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums
-from tilewright.plan.rewrite.strassen import half_columns, halved_seconds, least_rows, pays
+from tilewright.plan.rewrite.strassen import halved_seconds, least_rows, pays
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType

@@ -66,6 +66,13 @@ class Contraction:
         """Whether rows overlap along the axis whose terms an instruction may take together."""
         return self.summed is not None and not self._is_alone(self.summed, self.broadcast)
 
+    @property
+    def places(self) -> list[int]:
+        """The dimensions of the result that rows and columns index by themselves; fewer where one does not."""
+        indices = self.block.body.indices if isinstance(self.block.body, Store) else ()
+        wanted = [self.block.axes[n].var for n in (self.rows, self.columns) if n is not None]
+        return [indices.index(var) for var in wanted if var in indices]
+
     def _is_alone(self, axis: int, operand: Operand) -> bool:
         return operand.dimension(self.block.axes[axis].var) is not None
 

@@ -53,6 +53,11 @@ def known(extent: Expr) -> int:
     return int(extent.value) if isinstance(extent, Const) else LARGE
 
 
+def even_terms(terms: int, most: int) -> int:
+    """Terms of blocks of about equal size, of at most so many."""
+    return -(-terms // -(-terms // max(most, 1)))
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Numbers for sizes: those of the symbols that are `known`, what is assumed of all others: USUAL, or what their

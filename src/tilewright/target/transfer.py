@@ -38,6 +38,14 @@ def fits(size: float, target: Target, *, own: bool = True) -> int:
     return memory(target)
 
 
+def level_of_sets(apart: int, rows: int, target: Target) -> int:
+    """The nearest level of cache that has room in its sets for a line of each of so many rows."""
+    for cache in target.caches:
+        if rows <= room_in(cache.room(apart)):
+            return cache.level
+    return memory(target)
+
+
 def memory(target: Target) -> int:
     """The level of memory."""
     return len(target.caches) + 1

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.analysis.dataflow import Dataflow
+from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
 from tilewright.graph.constants import Pending, held
 from tilewright.graph.edit import Edit, over_graphs
@@ -32,7 +33,7 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.strassen import DERIVED, STORED, half_shape, parts_of, transform_factor
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.rewrite.precision import choose_rounded
-from tilewright.plan.rewrite.strassen import half_columns, keeps_all, pays
+from tilewright.plan.rewrite.strassen import keeps_all, pays
 from tilewright.report import settings
 from tilewright.store.pages import release
 from tilewright.target import Target
@@ -82,6 +83,15 @@ def _transformed(found: Product, half: int, room: Room) -> np.ndarray:
     made = transform_factor(found.factor, half, room)
     release(found.array)
     return made
+
+
+def half_columns(columns: int, target: Target) -> int:
+    """The columns of a half-size block: whole vectors, padded to the width that is cheapest for its register tiles: the
+    one that leaves the fewest vectors beyond whole panels of two and of three."""
+    lanes = target.lanes(f32)
+    few = -(-columns // (2 * lanes))
+    wider = range(few, few + few // 64 + 1)
+    return lanes * min(wider, key=lambda n: (n % 2 + n % 3, n))
 
 
 class _Sums:

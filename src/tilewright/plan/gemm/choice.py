@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.analysis.sizes import even_terms
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Dot, RegisterTile
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
+from tilewright.target.registers import free_places, tallest, tile_registers
 from tilewright.target.transfer import fits, memory, panel_cycles, room_in
 
 MOST_TERMS = 4
@@ -130,7 +132,7 @@ def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:
     lanes, streams = size.lanes(target), target.streams
     if size.vector.constant and size.vector.plain:
         line = max(target.caches[0].line // size.vector.bytes, lanes)
-        for vectors in range(1, min(contraction.tile_registers(target) // 2, -(-size.columns // lanes)) + 1):
+        for vectors in range(1, min(tile_registers(target) // 2, -(-size.columns // lanes)) + 1):
             if vectors <= streams or vectors % streams == 0:
                 tile = RegisterTile(1, vectors, lanes)
                 at_once = next((n for n in range(streams, 1, -1) if tile.columns % (n * line) == 0), 1)
@@ -171,14 +173,14 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     is none of them."""
     sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    tall = 1 if not size.rows else contraction.free_places(target) if side_by_side else contraction.tallest(target)
+    tall = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
     fitting = contraction.tiles(sums, target, tall, spread=size.spread)
     price = {t: contraction.cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     most = (1 + target.core.unhidden) * min(price.values())
     near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= most]
     alike: dict[tuple[int, bool], list[RegisterTile]] = {}
     for tile in near:
-        alike.setdefault((tile.vectors, tile.rows <= contraction.free_places(target)), []).append(tile)
+        alike.setdefault((tile.vectors, tile.rows <= free_places(target)), []).append(tile)
     return tuple(sorted((t for found in alike.values() for t in found[:2]), key=lambda t: -t.rows * t.vectors))
 
 
@@ -187,7 +189,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
     groups of panels do."""
     # Of counted rows places lie apart by a constant, and need no registers of their own.
     counted = not size.any_rows and (size.own > 1 or size.rows % tile.rows == 0)
-    ahead = (size.axes == 1 or size.dot is not None) and (tile.rows <= contraction.free_places(target) or counted)
+    ahead = (size.axes == 1 or size.dot is not None) and (tile.rows <= free_places(target) or counted)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
@@ -204,7 +206,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
             found.append(replace(plain, prefetch=line, distance=distance))
         yield from found
         held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in
-        spare = size.parts > 1 and held <= contraction.tile_registers(target)
+        spare = size.parts > 1 and held <= tile_registers(target)
         if spare and (blocks == 1 or size.any_rows) and size.columns % tile.columns == 0:
             yield from (replace(each, first_packs=True) for each in found if not each.distance)
     panel = tile.columns * size.vector.bytes
@@ -295,17 +297,12 @@ def least_part(size: Size, tile: RegisterTile, target: Target) -> int:
     return min((rows for rows in range(tile.rows, 0, -1) if tile.rows % rows == 0), key=left_over)
 
 
-def even_terms(terms: int, most: int) -> int:
-    """Terms of blocks of about equal size, of at most so many."""
-    return -(-terms // -(-terms // max(most, 1)))
-
-
 def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
     by, or both parts of differences, or rows take all general registers, more terms at once would not stay in
     registers."""
     ahead = target.loaded_ahead or (parts > 1 and not target.operates_on_memory)
-    if tile.rows > contraction.free_places(target) or ahead:
+    if tile.rows > free_places(target) or ahead:
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

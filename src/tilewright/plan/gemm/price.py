@@ -16,10 +16,20 @@ from functools import lru_cache
 from tilewright.analysis.zero_terms import left_out
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
-from tilewright.plan.price.contraction import MARGIN, RegisterTile, Sums, added_cycles, cycles, tallest
+from tilewright.plan.price.contraction import MARGIN, RegisterTile, Sums, added_cycles, cycles
 from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
-from tilewright.target.transfer import apart_cycles, byte_cycles, fits, move_cycles, panel_cycles, room_in, wait_cycles
+from tilewright.target.registers import tallest
+from tilewright.target.transfer import (
+    apart_cycles,
+    byte_cycles,
+    fits,
+    level_of_sets,
+    move_cycles,
+    panel_cycles,
+    room_in,
+    wait_cycles,
+)
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
@@ -241,11 +251,3 @@ def where(operand: Lies, whole: int, target: Target) -> int:
     """The level of cache where an operand of so many bytes lies when a kernel begins. Between two uses of a constant
     the others of its network are read."""
     return max(fits(whole * CONSTANTS, target), 3) if operand.constant else fits(whole, target)
-
-
-def level_of_sets(apart: int, rows: int, target: Target) -> int:
-    """The nearest level of cache that has room in its sets for a line of each of so many rows."""
-    for cache in target.caches:
-        if rows <= room_in(cache.room(apart)):
-            return cache.level
-    return len(target.caches) + 1

@@ -20,11 +20,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.analysis.contractions import Contraction
+from tilewright.analysis.sizes import even_terms
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.nodes import Store
-from tilewright.plan.gemm.choice import Choice, even_terms, of_dot
+from tilewright.plan.gemm.choice import Choice, of_dot
 from tilewright.plan.gemm.schedule import Contractions, results_apart, tile_loops
 from tilewright.plan.gemm.shape import Product, Size
 from tilewright.plan.price.contraction import Dot, choose_tiles
@@ -48,7 +48,7 @@ class TiledContractions(Contractions):
         size = shape.size
         whole = choose_tiles(size.element.dtype, size.vector.dtype, size.sums, target)
         known = size.rows and size.summed and not (size.any_rows or size.any_columns)
-        if whole is None or not (size.vector.plain and known) or len(_places(shape.found)) < 2:
+        if whole is None or not (size.vector.plain and known) or len(shape.found.places) < 2:
             return
         for dot in whole.of_rows(size.rows) if size.is_ready(whole) else (whole,):
             yield from _choices(size, dot, target)
@@ -139,14 +139,6 @@ def _fuse_parallel(s: Schedule, outer: Var, inner: Var) -> Var:
     return fused
 
 
-def _places(found: Contraction) -> list[int]:
-    """The dimensions of the result that rows and columns index by themselves; fewer where one does not."""
-    axes, body = found.block.axes, found.block.body
-    indices = body.indices if isinstance(body, Store) else ()
-    wanted = [axes[n].var for n in (found.rows, found.columns) if n is not None]
-    return [indices.index(var) for var in wanted if var in indices]
-
-
 def _pack(s: Schedule, found: Contraction, choice: Choice, dot: Dot) -> str:
     """Packs the factor of columns, and that of rows if the choice says so. Returns the block that fills the first."""
     panel = packing.pack(s, found, found.vector, found.columns, choice.tile.columns, dot)
@@ -185,7 +177,7 @@ def _in_blocks(s: Schedule, found: Contraction, choice: Choice, dot: Dot, result
 
 def _by_tiles(found: Contraction, dot: Dot, rows: int, columns: int) -> Layout:
     """Sums in parts of so many rows and columns, each part tile by tile."""
-    sizes = dict(zip(_places(found), ((rows, dot.rows), (columns, dot.lanes)), strict=True))
+    sizes = dict(zip(found.places, ((rows, dot.rows), (columns, dot.lanes)), strict=True))
 
     def layout(d: list[str]) -> list[str]:
         rest = [word for n, word in enumerate(d) if n not in sizes]

@@ -32,10 +32,10 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.price import level_of_sets, of_sizes, where
+from tilewright.plan.gemm.price import of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
-from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
+from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
@@ -44,8 +44,9 @@ from tilewright.plan.tile.registers import hold_sums, lay_out, sums_apart
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.registers import free_places
 from tilewright.target.target import SHORTEST_LANES
-from tilewright.target.transfer import fits, move_cycles, panel_cycles, room_in
+from tilewright.target.transfer import fits, level_of_sets, move_cycles, panel_cycles, room_in
 
 
 @dataclass(frozen=True, slots=True)

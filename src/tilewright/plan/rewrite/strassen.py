@@ -78,12 +78,3 @@ def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
     groups = sums.batch * rows
     around = transform_seconds(Halves(groups, terms), Halves(groups, columns), target) + target.core.kernel_seconds
     return _while_read(products, terms * columns * read, target, stored) + around
-
-
-def half_columns(columns: int, target: Target) -> int:
-    """The columns of a half-size block: whole vectors, padded to the width that is cheapest for its register tiles: the
-    one that leaves the fewest vectors beyond whole panels of two and of three."""
-    lanes = target.lanes(f32)
-    few = -(-columns // (2 * lanes))
-    wider = range(few, few + few // 64 + 1)
-    return lanes * min(wider, key=lambda n: (n % 2 + n % 3, n))
