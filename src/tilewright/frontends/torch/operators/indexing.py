@@ -1,0 +1,158 @@
+"""Elements picked and placed by indices, which are checked: a call fails for one that is outside."""
+
+from __future__ import annotations
+
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.simplify import simplify
+from tilewright.frontends.build.composed import product
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.reading import Size
+from tilewright.frontends.build.values import Number, Tensor
+from tilewright.frontends.torch.emit import TorchEmit
+from tilewright.frontends.torch.registry import Tensors, handles
+from tilewright.ops.scatter import Reduction
+
+
+@handles("aten.embedding.default")
+def embedding(
+    b: TorchEmit,
+    weight: Tensor,
+    indices: Tensor,
+    *,
+    padding_idx: Size = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    return b.take(weight, b.checked(indices, weight.shape[0], "index", from_end=False), 0)
+
+
+@handles("aten.index_select.default")
+def index_select(b: TorchEmit, x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    if not x.rank:
+        return b.reshape(x, b.extents)
+    axis = b.axis(dim, x.rank)
+    places = b.checked(index if index.rank else b.reshape(index, (1,)), x.shape[axis], "index", from_end=False)
+    return b.take(x, places, axis)
+
+
+@handles("aten.gather.default")
+def gather(b: TorchEmit, x: Tensor, index: Tensor, *, dim: int, sparse_grad: bool = False) -> Tensor:
+    if not x.rank:
+        flat, places = b.reshape(x, (1,)), b.reshape(index, (product(index.shape),))
+        return b.reshape(b.take(flat, b.checked(places, 1, "index", from_end=False), 0), b.extents)
+    if not index.rank:
+        raise Unsupported("an index without dimensions is not supported")
+    axis = b.axis(dim, x.rank)
+    return b.gather_elements(x, b.checked(index, x.shape[axis], "index", from_end=False), axis)
+
+
+def _scattered(b: TorchEmit, x: Tensor, index: Tensor, updates: Tensor, dim: int, reduction: Reduction) -> Tensor:
+    """x with updates at the indices along an axis; of equal ones the last is taken, where they are not combined."""
+    if not x.rank:
+        count = product(index.shape)
+        index, updates = b.reshape(index, (count,)), b.reshape(updates, (count,))
+        made = _scattered(b, b.reshape(x, (1,)), index, updates, 0, reduction)
+        return b.reshape(made, ())
+    if not index.rank:
+        raise Unsupported("an index without dimensions is not supported")
+    axis = b.axis(dim, x.rank)
+    places = b.checked(index, x.shape[axis], "index", from_end=False)
+    part = b.slice(updates, [0] * updates.rank, index.shape, clamped=True)
+    return b.op("scatter_elements", x, places, b.cast(part, x.dtype), axis=axis, reduction=reduction)
+
+
+@handles("aten.scatter.src")
+def scatter(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int) -> Tensor:
+    return _scattered(b, x, index, src, dim, Reduction.NONE)
+
+
+@handles("aten.scatter.value")
+def scatter_number(b: TorchEmit, x: Tensor, index: Tensor, *, dim: int, value: Number) -> Tensor:
+    return _scattered(b, x, index, b.broadcast(b.scalar(value, x.dtype), index.shape), dim, Reduction.NONE)
+
+
+@handles("aten.scatter_add.default")
+def scatter_add(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int) -> Tensor:
+    if x.dtype.is_bool:
+        raise Unsupported("sums of truth values are not supported")
+    return b.done(_scattered(b, b.wide(x), index, b.wide(src), dim, Reduction.ADD))
+
+
+_KINDS = {"sum": Reduction.ADD, "prod": Reduction.MUL, "amax": Reduction.MAX, "amin": Reduction.MIN}
+
+
+@handles("aten.scatter_reduce.two")
+def scatter_reduce(
+    b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int, reduce: str, include_self: bool = True
+) -> Tensor:
+    if reduce not in _KINDS or not include_self or x.dtype.is_bool:
+        raise Unsupported(f"the reduction {reduce!r} with include_self={include_self} of {x.dtype} is not supported")
+    return b.done(_scattered(b, b.wide(x), index, b.wide(src), dim, _KINDS[reduce]))
+
+
+class _Places:
+    """Indices of several dimensions that broadcast with each other: `x` with their dimensions first, the indices as one
+    into these, flat; `shape` is what they broadcast to, and `front` the order of dimensions that brought them first."""
+
+    def __init__(self, b: TorchEmit, x: Tensor, indices: Tensors) -> None:
+        self.axes = [n for n, index in enumerate(indices) if index is not None]
+        tensors = [index for index in indices if index is not None]
+        if any(not t.dtype.is_int for t in tensors):
+            raise Unsupported("indices that are truth values have a number of elements that only data tells")
+        rank = max(t.rank for t in tensors)
+        self.shape = [_extent([t.shape[t.rank - rank + d] for t in tensors if t.rank + d >= rank]) for d in range(rank)]
+        rest = [a for a in range(x.rank) if a not in self.axes]
+        self.order = [*self.axes, *rest]
+        extents = [x.shape[a] for a in self.axes]
+        self.limit = simplify(product(extents))
+        self.rest = [x.shape[a] for a in rest]
+        flat: Tensor | None = None
+        for index, extent in zip(tensors, extents, strict=True):
+            place = b.checked(index, extent, "index")
+            flat = place if flat is None else flat * b.of_size(extent) + place
+        assert flat is not None
+        self.index = b.reshape(b.broadcast(flat, self.shape), (simplify(product(self.shape)),))
+        apart = any(b - a > 1 for a, b in zip(self.axes, self.axes[1:], strict=False))
+        self.at = 0 if apart else self.axes[0]
+
+    def flat(self, b: TorchEmit, x: Tensor) -> Tensor:
+        """The indexed dimensions as one, before the others."""
+        return b.reshape(b.transpose(x, self.order), (self.limit, *self.rest))
+
+    def placed(self) -> list[int]:
+        """Where the dimensions of the indices, which come first, are in a result: at the place of the first of the
+        indexed dimensions where these lie together, else in front."""
+        count, rest = len(self.shape), len(self.rest)
+        return [*range(count, count + self.at), *range(count), *range(count + self.at, count + rest)]
+
+
+def _extent(extents: list[Expr]) -> Expr:
+    """What extents broadcast to."""
+    return next((e for e in extents if not (isinstance(e, Const) and e.value == 1)), const(1))
+
+
+@handles("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(b: TorchEmit, x: Tensor, *, indices: Tensors) -> Tensor:
+    places = _Places(b, x, indices)
+    taken = b.take(places.flat(b, x), places.index, 0)
+    return b.transpose(b.reshape(taken, (*places.shape, *places.rest)), places.placed())
+
+
+@handles("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(b: TorchEmit, x: Tensor, values: Tensor, *, indices: Tensors, accumulate: bool = False) -> Tensor:
+    """x with values at the indices; with `accumulate`, added to what is there."""
+    if accumulate and x.dtype.is_bool:
+        raise Unsupported("sums of truth values are not supported")
+    places = _Places(b, x, indices)
+    order = places.placed()
+    natural = [*places.shape, *places.rest]
+    wide = b.broadcast(values, [natural[a] for a in order])
+    updates = b.reshape(
+        b.transpose(wide, [order.index(a) for a in range(len(order))]), (places.index.shape[0], *places.rest)
+    )
+    kept = b.wide(places.flat(b, x)) if accumulate else places.flat(b, x)
+    rows = b.reshape(places.index, (places.index.shape[0], 1))
+    reduction = Reduction.ADD if accumulate else Reduction.NONE
+    made = b.op("scatter_nd", kept, rows, b.cast(updates, kept.dtype), reduction=reduction)
+    whole = b.reshape(b.cast(made, x.dtype), [x.shape[a] for a in places.order])
+    return b.transpose(whole, [places.order.index(a) for a in range(x.rank)])
