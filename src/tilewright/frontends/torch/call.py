@@ -27,7 +27,7 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.source import python_source
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.torch.reader import Layout, Read, is_size
-from tilewright.frontends.torch.sizes import Symbol, Symbols, symbolic, symbols_of
+from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, symbolic, symbols_of
 from tilewright.frontends.torch.stages import Node, is_item
 
 Run = Callable[[Sequence[int], Sequence[int]], None]
@@ -161,11 +161,7 @@ class Source:
     def _allocated(self, fake: Any) -> str:
         """The source of memory for a result with the strides of its fake tensor, where these are dense."""
         sizes, dtype = _tuple([self.size(n) for n in fake.shape]), self.refer("t", fake.dtype)
-        step, plain = symbolic(1), True
-        for extent, stride in zip(reversed(fake.shape), reversed(fake.stride()), strict=True):
-            plain = plain and symbolic(stride) == step
-            step = step * symbolic(extent)
-        if plain or Layout.of(fake).order is None:
+        if is_in_order(fake.shape, fake.stride()) or Layout.of(fake).order is None:
             return f"empty({sizes}, dtype={dtype})"
         return f"empty_strided({sizes}, {_tuple([self.size(s) for s in fake.stride()])}, dtype={dtype})"
 

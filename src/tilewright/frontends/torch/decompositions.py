@@ -16,12 +16,16 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 
 from tilewright.frontends.torch.operators import HANDLERS
 
-KEPT = (
-    *("scaled_dot", "native_dropout", "bernoulli", "rrelu"),
-    *("special_", "erfinv", "erfc", "lgamma", "digamma", "igamma"),
-)
-"""Parts of names of operators that stay whole without a handler: attentions, draws, and functions whose decompositions
-are refinements of other functions without a handler."""
+ATTENTIONS = "scaled_dot"
+"""A part of the names of attentions."""
+
+KEPT = frozenset(
+    ("native_dropout", "i0", "igamma", "igammac", "nextafter", "frexp", "erfcx", "special_erfcx", "special_log_ndtr",
+     "erfc", "special_erfc", "erfinv", "lgamma", "digamma", "polygamma", "mvlgamma", "complex", "polar", "angle",
+     "as_strided_scatter", "diagonal_scatter", "special_i0e", "special_i1", "special_i1e", "special_ndtri",
+     "special_zeta", "special_bessel_j0", "special_bessel_j1", "special_spherical_bessel_j0", "resize_as", "rrelu")
+)  # fmt: skip
+"""Operators that stay whole without a handler: what they are broken up into has none either, or writes in place."""
 
 
 @cache
@@ -33,7 +37,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _breaks(overload: Any, known: set[str]) -> bool:
-    name = str(overload)
-    if not isinstance(overload, torch._ops.OpOverload) or name in known or any(part in name for part in KEPT):
+    if not isinstance(overload, torch._ops.OpOverload) or str(overload) in known or ATTENTIONS in str(overload):
         return False
-    return torch.Tag.nondeterministic_seeded not in overload.tags
+    name = overload._schema.name.partition("::")[2]
+    return name not in KEPT and torch.Tag.nondeterministic_seeded not in overload.tags

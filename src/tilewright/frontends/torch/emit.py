@@ -17,12 +17,14 @@ from tilewright.types.tensor import TensorType
 
 class TorchEmit(Emit):
     """The builder of one graph function, and the node being read: `results` are the types of its results, None for what
-    is no tensor of ours. `promote` says which type PyTorch's rules give its operands."""
+    is no tensor of ours. `promote` says which type PyTorch's rules give its operands, `is_contiguous` whether
+    its first operand lies in order in PyTorch's memory, from the begin of what is allocated for it."""
 
     def __init__(self, graph: GraphBuilder) -> None:
         super().__init__(graph)
         self.results: Sequence[TensorType | None] = ()
         self.promote: Callable[[], DType] = lambda: dtypes.f32
+        self.is_contiguous = False
 
     @property
     def result(self) -> TensorType:

@@ -2,7 +2,7 @@
 
 Every node carries a fake tensor of its result (`meta["val"]`): its shape, strides and element type. A handler builds
 the numbers; what it gives is compared with the fake tensor, and a node for which the two differ is not supported.
-Tensors that are dense in memory in another order of their dimensions (channels last, transposed matrices) are parameters
+Tensors that are dense in another order of their dimensions (channels last, transposed matrices) are parameters
 and results in that order, with a transpose in the graph: nothing is copied.
 """
 
@@ -29,7 +29,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.operators import HANDLERS
 from tilewright.frontends.torch.registry import arrange
-from tilewright.frontends.torch.sizes import Symbol, Symbols, order_in_memory
+from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, order_in_memory, symbolic
 from tilewright.frontends.torch.types import dtype_of, is_plain
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
@@ -188,6 +188,7 @@ class Reader:
         self.emit.results, self.emit.promote = types, lambda: promoted(node)
         args = [self._argument(a) for a in node.args]
         kwargs = {name: self._argument(a) for name, a in node.kwargs.items()}
+        self.emit.is_contiguous = begins_contiguous(node)
         source = f"{node.target} '{node.name}'"
         with self.emit.at(source, wanted(node, len(types))):
             arguments = arrange(node.target._schema, args, kwargs, handler, self.emit.number)
@@ -252,6 +253,15 @@ def wanted(node: Node, count: int) -> tuple[bool, ...]:
         return (True,)
     used = {user.args[1] for user in node.users if user.target is operator.getitem}
     return tuple(n in used for n in range(count))
+
+
+def begins_contiguous(node: Node) -> bool:
+    """Whether the first operand is contiguous and is all of its memory."""
+    first = node.args[0] if node.args else None
+    fake: Any = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
+    if not is_plain(fake) or symbolic(fake.storage_offset()) != 0:
+        return False
+    return is_in_order(fake.shape, fake.stride())
 
 
 def promoted(node: Node) -> DType:

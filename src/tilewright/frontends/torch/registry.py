@@ -75,7 +75,7 @@ def arrange(
             found.attributes[name] = None if value is None else _converted(name, value, parameter.kind)
         elif isinstance(value, Tensor):
             found.inputs.append(value)
-        elif _is_tensor(argument.type) and value is None:
+        elif value is None and (_is_tensor(argument.type) or _is_scalar(argument.type)):
             found.inputs.append(None)
         elif _is_scalar(argument.type) and isinstance(value, int | float | Expr):
             found.inputs.append(number(value))

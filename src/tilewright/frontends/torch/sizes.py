@@ -87,6 +87,16 @@ def symbols_of(sizes: Iterable[Any]) -> set[Symbol]:
     return set().union(*(size.node.expr.free_symbols for size in sizes if isinstance(size, torch.SymInt)))
 
 
+def is_in_order(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether the strides are those of a contiguous tensor, for all sizes."""
+    step = symbolic(1)
+    for extent, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if symbolic(stride) != step:
+            return False
+        step = step * symbolic(extent)
+    return True
+
+
 def order_in_memory(sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[int, ...] | None:
     """The dimensions of a dense tensor from the outermost to the innermost in memory; None where the tensor has gaps or
     elements that overlap, or where that depends on sizes of the call. The first of several orders that are right."""

@@ -93,10 +93,12 @@ def part(nodes: Sequence[Node], eager: Collection[Node], results: Collection[Nod
             continue
         stage = max((after.get(a, 0) for a in _operands(node)), default=0)
         if node in eager:
-            if has_effect(node):
+            if is_item(node):
+                stage = after[node.args[0]] - 1  # it is there as soon as the results are that it is one of
+            elif has_effect(node):
                 effects = stage = max(stage, effects)
             alone.setdefault(stage, []).append(node)
-            after[node] = stage if is_item(node) else stage + 1
+            after[node] = stage + 1
         else:
             compiled.setdefault(stage, []).append(node)
             after[node] = stage

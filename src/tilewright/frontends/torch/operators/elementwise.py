@@ -27,7 +27,7 @@ _UNARY = {
 _WHOLE = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round"}
 
 _BINARY = {
-    "mul": "mul", "maximum": "max", "minimum": "min", "fmod": "rem", "atan2": "", "copysign": "copysign",
+    "mul": "mul", "maximum": "max", "minimum": "min", "fmod": "rem", "copysign": "copysign",
 }  # fmt: skip
 
 _COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le"}
@@ -65,9 +65,9 @@ for _name, _op in _UNARY.items():
 for _name, _op in _WHOLE.items():
     handles(f"aten.{_name}.default")(_whole(_op))
 for _name, _op in _BINARY.items():
-    if _op:
-        _several = () if _op in ("max", "min") else (f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")
-        handles(f"aten.{_name}.default", *_several)(_binary(_op))
+    _several = () if _op in ("max", "min") else (f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")
+    handles(f"aten.{_name}.default", *_several)(_binary(_op))
+handles("prims.mul.default")(_binary("mul"))
 for _name, _op in _COMPARISONS.items():
     handles(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_binary(_op))
 for _name, _ops in _BITS.items():
@@ -203,6 +203,67 @@ def sign(b: TorchEmit, x: Tensor) -> Tensor:
     if not x.dtype.is_float:
         return b.map("sign", x)
     return b.select(b.map("isnan", x), b.scalar(0, x.dtype), b.map("sign", x))
+
+
+def _extreme_number(op: str) -> Callable[[TorchEmit, Tensor, Tensor], Tensor]:
+    def handler(b: TorchEmit, x: Tensor, y: Tensor) -> Tensor:
+        """The extreme of two, of which NaN is none unless both are."""
+        x, y = b.operands(x, y)
+        found = b.map(op, x, y)
+        if not x.dtype.is_float:
+            return b.done(found)
+        return b.done(b.select(b.map("isnan", x), y, b.select(b.map("isnan", y), x, found)))
+
+    return handler
+
+
+handles("aten.fmax.default")(_extreme_number("max"))
+handles("aten.fmin.default")(_extreme_number("min"))
+
+
+@handles("aten.atan2.default")
+def atan2(b: TorchEmit, y: Tensor, x: Tensor) -> Tensor:
+    """The angle of the point (x, y), in (-pi, pi]: of infinite ones that of their signs."""
+    y, x = b.operands(y, x)
+    both = b.map("and", b.map("isinf", x), b.map("isinf", y))
+    one = b.scalar(1, x.dtype)
+    rise, run = (b.select(both, b.map("copysign", one, t), t) for t in (y, x))
+    origin = b.map("and", b.map("eq", rise, 0), b.map("eq", run, 0))
+    slope = b.select(origin, b.map("copysign", b.scalar(0, x.dtype), rise), rise / run)
+    left = b.map("lt", b.map("copysign", one, run), 0)
+    turned = b.map("atan", b.select(b.map("and", origin, left), b.map("neg", slope), slope))
+    return b.done(b.select(left, turned + b.map("copysign", b.scalar(math.pi, x.dtype), rise), turned))
+
+
+@handles("aten.hypot.default")
+def hypot(b: TorchEmit, x: Tensor, y: Tensor) -> Tensor:
+    """The root of the sum of squares, without overflow: infinite where either is."""
+    x, y = [b.map("abs", t) for t in b.operands(x, y)]
+    large, small = b.map("max", x, y), b.map("min", x, y)
+    ratio = b.select(b.map("eq", large, 0), b.scalar(0, x.dtype), small / large)
+    found = large * b.map("sqrt", ratio * ratio + 1)
+    infinite = b.map("or", b.map("isinf", x), b.map("isinf", y))
+    return b.done(b.select(infinite, b.scalar(float("inf"), x.dtype), found))
+
+
+@handles("aten.signbit.default")
+def signbit(b: TorchEmit, x: Tensor) -> Tensor:
+    """Whether the sign is minus, also of zero and NaN."""
+    if not x.dtype.is_float:
+        return b.broadcast(b.scalar(False, dtypes.bool_), x.shape) if x.dtype.is_bool else b.map("lt", x, 0)
+    return b.map("lt", b.map("copysign", b.scalar(1, x.dtype), x), 0)
+
+
+@handles("aten.round.decimals")
+def round_to_decimals(b: TorchEmit, x: Tensor, *, decimals: int) -> Tensor:
+    """Rounded after so many decimals, or, below zero, to powers of ten; ties to even."""
+    if not x.dtype.is_float:
+        raise Unsupported("rounding integers to decimals is not supported")
+    (x,) = b.operands(x)
+    scale = 10.0 ** abs(decimals)
+    if decimals < 0:
+        return b.done(b.map("round", x / scale) * scale)
+    return b.done(b.map("round", x * scale) / scale if decimals else b.map("round", x))
 
 
 @handles("aten.isnan.default")

@@ -85,9 +85,41 @@ _KINDS = {"sum": Reduction.ADD, "prod": Reduction.MUL, "amax": Reduction.MAX, "a
 def scatter_reduce(
     b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int, reduce: str, include_self: bool = True
 ) -> Tensor:
-    if reduce not in _KINDS or not include_self or x.dtype.is_bool:
-        raise Unsupported(f"the reduction {reduce!r} with include_self={include_self} of {x.dtype} is not supported")
-    return b.done(_scattered(b, b.wide(x), index, b.wide(src), dim, _KINDS[reduce]))
+    """Updates combined at the indices; without `include_self`, what is there counts only where nothing comes."""
+    if x.dtype.is_bool:
+        raise Unsupported("combining truth values is not supported")
+    kind, start, own = _KINDS.get("sum" if reduce == "mean" else reduce), b.wide(x), b.wide(src)
+    if kind is None:
+        raise Unsupported(f"the reduction {reduce!r} is not supported")
+    if not include_self:
+        neutral = b.broadcast(b.scalar(_neutral(kind, start), start.dtype), index.shape)
+        start = _scattered(b, start, index, neutral, dim, Reduction.NONE)
+    made = _scattered(b, start, index, own, dim, kind)
+    if reduce == "mean":
+        one = b.scalar(1, made.dtype)
+        alone = b.broadcast(one, x.shape)
+        ones = b.broadcast(one, index.shape)
+        if not include_self:
+            alone = _scattered(b, alone, index, b.broadcast(b.scalar(0, made.dtype), index.shape), dim, Reduction.NONE)
+        count = _scattered(b, alone, index, ones, dim, Reduction.ADD)
+        made = made / count if made.dtype.is_float else b.map("floordiv", made, count)
+    return b.done(made)
+
+
+def _neutral(kind: Reduction, x: Tensor) -> Number:
+    """What does not change anything that it is combined with."""
+    ends = {Reduction.MAX: x.dtype.min, Reduction.MIN: x.dtype.max}
+    return ends.get(kind, 1 if kind is Reduction.MUL else 0)
+
+
+@handles("aten.scatter.reduce", "aten.scatter.value_reduce")
+def scatter_combined(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int, reduce: str) -> Tensor:
+    kind = {"add": Reduction.ADD, "multiply": Reduction.MUL}.get(reduce)
+    if kind is None or x.dtype.is_bool:
+        raise Unsupported(f"the reduction {reduce!r} of {x.dtype} is not supported")
+    updates = b.wide(b.cast(src, x.dtype))
+    updates = updates if src.rank or not index.rank else b.broadcast(updates, index.shape)
+    return b.done(_scattered(b, b.wide(x), index, updates, dim, kind))
 
 
 class _Places:

@@ -63,3 +63,9 @@ def baddbmm(b: TorchEmit, x: Tensor, y: Tensor, z: Tensor, *, beta: Number = 1, 
 @handles("aten.addmv.default")
 def addmv(b: TorchEmit, x: Tensor, y: Tensor, z: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     return _added(b, x, sums(b, "ik,k->i", y, z), beta, alpha)
+
+
+@handles("aten.addbmm.default")
+def addbmm(b: TorchEmit, x: Tensor, y: Tensor, z: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """The products of all matrices of a batch, added up."""
+    return _added(b, x, sums(b, "bik,bkj->ij", y, z), beta, alpha)

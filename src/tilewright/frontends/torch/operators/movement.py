@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from tilewright.expr.build import less_equal, maximum, minimum, select
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
+from tilewright.frontends.build.composed import product
+from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Size
 from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.torch.emit import TorchEmit
@@ -192,6 +194,42 @@ def diagonal(b: TorchEmit, x: Tensor, *, offset: int = 0, dim1: int = 0, dim2: i
     start = b.of_size(simplify(const(max(-offset, 0)) * columns + max(offset, 0)))
     index = b.iota((b.extents[-1],), 0) * b.of_size(simplify(columns + 1)) + start
     return b.transpose(b.take(flat, index, 0), [*range(1, 1 + len(rest)), 0])
+
+
+@handles("aten.diagonal_scatter.default")
+def diagonal_scatter(b: TorchEmit, x: Tensor, y: Tensor, *, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """x with y in place of a diagonal."""
+    first, second = b.axis(dim1, x.rank), b.axis(dim2, x.rank)
+    rest = [a for a in range(x.rank) if a not in (first, second)]
+    row, column = (b.align(b.iota((x.shape[a],), 0), a, x.rank) for a in (first, second))
+    here = b.map("eq", row + offset, column)
+    behind = b.transpose(b.cast(y, x.dtype), [y.rank - 1, *range(y.rank - 1)])
+    if isinstance(behind.shape[0], Const) and behind.shape[0].value == 0:
+        return x
+    place = b.map("min", b.map("max", b.iota((x.shape[first],), 0) + min(offset, 0), 0), b.of_size(y.shape[-1] - 1))
+    spread = b.unsqueeze(b.take(behind, place, 0), [1])
+    order = [first, second, *rest]
+    return b.select(here, b.transpose(spread, [order.index(a) for a in range(x.rank)]), x)
+
+
+@handles("aten.as_strided.default")
+def as_strided(b: TorchEmit, x: Tensor, *, size: Sizes, stride: Sizes, storage_offset: Size | None = None) -> Tensor:
+    """Elements of the memory of a tensor that is contiguous: those at the sums of multiples of the strides."""
+    if not b.is_contiguous:
+        raise Unsupported("the memory of a tensor that is not contiguous is not supported")
+    place = b.of_size(0 if storage_offset is None else storage_offset)
+    for axis, step in enumerate(stride):
+        along = b.iota((b.extents[axis],), 0) * b.of_size(step)
+        place = place + b.align(along, axis, len(stride))
+    flat = b.reshape(x, (simplify(product(x.shape)),))
+    index = b.checked(b.broadcast(place, b.extents), flat.shape[0], "index", from_end=False)
+    return b.take(flat, index, 0)
+
+
+@handles("aten.copy.default")
+def copy(b: TorchEmit, x: Tensor, y: Tensor) -> Tensor:
+    """The elements of y, in the type and shape of x."""
+    return b.broadcast(b.cast(y, x.dtype), b.extents)
 
 
 @handles("aten.unfold.default")
