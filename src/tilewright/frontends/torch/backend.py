@@ -20,7 +20,7 @@ from tilewright.frontends.torch.call import Call, Source
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.options import ERROR, Options
 from tilewright.frontends.torch.reader import Read, Reader
-from tilewright.frontends.torch.stages import Node, Piece, draws, is_called, is_item, part, views_of_inputs
+from tilewright.frontends.torch.stages import Node, Piece, draws, is_called, is_item, part, split_views
 from tilewright.graph.nodes import Module
 from tilewright.runtime.executable import Executable
 
@@ -75,14 +75,16 @@ class _Graph:
         self.wanted = {r for r in self.results if isinstance(r, torch.fx.Node)}
 
     def call(self) -> Call:
-        views = views_of_inputs(self.nodes, self.wanted)
-        own = [n for n in self.nodes if n.op == "get_attr" or (is_called(n) and n not in views)]
-        failed = self._reader(self.placeholders + [n for n in self.nodes if n in views], own, ()).failed
+        own = [n for n in self.nodes if n.op == "get_attr" or is_called(n)]
+        failed = self._reader(self.placeholders, own, ()).failed
         self._tell(failed)
-        eager = {*failed, *views}
+        eager = set(failed)
+        views, whole = split_views(self.wanted)
         while True:
-            source, problem = self._written(part(self.nodes, eager, self.wanted))
+            source, problem = self._written(part(self.nodes, eager, whole))
             if source is not None:
+                for node in [n for n in self.nodes if n in views]:
+                    source.view(node)
                 return source.make(self.results)
             self._tell(problem)
             eager |= set(problem)

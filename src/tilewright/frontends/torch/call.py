@@ -123,14 +123,18 @@ class Source:
 
     def eager(self, node: Node) -> None:
         """A node that runs in PyTorch."""
-        name = f"e{len(self.names)}"
+        self.view(node)
+        self.steps += not is_item(node)
+
+    def view(self, node: Node) -> None:
+        """A node that runs in PyTorch, and takes no time to speak of."""
+        name = f"e{len(self.lines)}"
         if is_item(node):
             self.lines.append(f"{name} = {self.value(node.args[0])}[{node.args[1]}]")
         else:
             parts = [self.value(a) for a in node.args]
             parts += [f"{key}={self.value(a)}" for key, a in node.kwargs.items()]
             self.lines.append(f"{name} = {self.refer('op', node.target)}({', '.join(parts)})")
-            self.steps += 1
         self.names[node] = name
         self.learn(node)
 
@@ -139,7 +143,7 @@ class Source:
         pointers = [f"{self._dense(node)}.data_ptr()" for node in read.inputs] + ["0"] * read.spare
         sizes = [self.symbol(s) for s in read.symbols]
         for node in read.results:
-            name = f"r{len(self.names)}"
+            name = f"r{len(self.lines)}"
             self.lines.append(f"{name} = {self._allocated(node.meta['val'])}")
             self.names[node] = name
             pointers.append(f"{name}.data_ptr()")

@@ -30,7 +30,7 @@ VIEWS = frozenset(
         "select.int",
     )
 )  # fmt: skip
-"""Operators that answer a view of their operand: of an input, a result that is one takes no memory."""
+"""Operators that answer a view of their operand: a result that is one takes no memory of its own."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,20 @@ def has_effect(node: Node) -> bool:
     return draws(node) or target._schema.is_mutable or not node.users
 
 
-def views_of_inputs(nodes: Iterable[Node], results: Collection[Node]) -> set[Node]:
-    """The results that are views of inputs, and the views that they are made of."""
-    of_input: set[Node] = set()
-    for node in nodes:
-        if node.op == "placeholder" or (str(node.target) in VIEWS and node.args[0] in of_input):
-            of_input.add(node)
-    found: set[Node] = set()
-    waiting = [r for r in results if r in of_input]
+def split_views(results: Collection[Node]) -> tuple[set[Node], set[Node]]:
+    """(the results that are views, with the views that they are made of; the other results, and what those are views
+    of). Views are made of what they view after all else has run, so that results share memory where eager's do."""
+    views: set[Node] = set()
+    whole: set[Node] = set()
+    waiting = list(results)
     while waiting:
         node = waiting.pop()
-        if node.op != "placeholder" and node not in found:
-            found.add(node)
+        if str(node.target) not in VIEWS:
+            whole.add(node)
+        elif node not in views:
+            views.add(node)
             waiting.append(node.args[0])
-    return found
+    return views, whole
 
 
 def part(nodes: Sequence[Node], eager: Collection[Node], results: Collection[Node]) -> list[Piece | Node]:
