@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -416,6 +418,12 @@ def test_wrong_options(options: dict[str, Any], text: str) -> None:
 def test_wrong_modes() -> None:
     with pytest.raises(UserError, match="the backend has no mode fastest"):
         tilewright(None, [], mode="fastest")
+
+
+def test_pytorch_finds_the_backend() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    place = project["entry-points"]["torch_dynamo_backends"]["tilewright"]
+    assert EntryPoint("tilewright", place, "torch_dynamo_backends").load() is tilewright
 
 
 def test_importing_tilewright_does_not_import_pytorch() -> None:

@@ -2,6 +2,7 @@
 compared with eager within the tolerances that PyTorch's tests have.
 
     python tests/models/torch_operators.py --samples 3 --backward --only matmul      # prints what falls back or fails
+    python tests/models/torch_operators.py --update                                  # writes the list of expectations
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._functorch.aot_autograd import aot_function
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
@@ -45,8 +48,19 @@ RANDOM = (
 NOT_NORMAL = ("batch_norm", "group_norm", "layer_norm", "instance_norm", "rms_norm", "normalize", "native_")
 """Names with a part of RANDOM in them that draw nothing."""
 
+SPARSE = ("sparse", "to_sparse", "jiterator")
+"""Parts of names of operators whose tensors are sparse, or that run on other devices alone."""
+
 UNINITIALIZED = ("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "new_empty_strided")
 """Operators whose results are any numbers."""
+
+
+SAMPLES = 4
+"""How many samples of an operator the list of expectations is about: three minutes forward, ten backward."""
+
+EXPECTED = Path(__file__).parent / "torch_expected.txt"
+"""Of each operator that does not compile as a whole: the direction, its name, a word for what comes of it, and the
+operators that run in PyTorch."""
 
 
 @dataclass
@@ -68,15 +82,29 @@ class Outcome:
             return "falls back"
         return "compiles" if self.compared else "skipped"
 
+    def row(self, name: str, backward: bool) -> str:
+        """The line of the list of expectations; nothing for an operator that compiles as a whole."""
+        if self.word == "compiles":
+            return ""
+        rest = self.eager if self.eager else {s.removeprefix("eager: ") for s in self.skipped}
+        return f"{'backward' if backward else 'forward'} {name}: {self.word}: {', '.join(sorted(rest))}"
+
+
+def expected() -> dict[tuple[bool, str], str]:
+    """The lines of the list of expectations, by direction and name."""
+    rows = [line for line in EXPECTED.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {(row.startswith("backward"), row.partition(" ")[2].partition(":")[0]): row for row in rows}
+
 
 def operators(dtype: torch.dtype = torch.float32) -> list[OpInfo]:
     """The operators that take this type, without those that have no results to compare."""
-    return [op for op in op_db if op.supports_dtype(dtype, "cpu") and not _is_random(op.name)]
+    return [op for op in op_db if op.supports_dtype(dtype, "cpu") and not _has_nothing_to_compare(op.name)]
 
 
-def _is_random(name: str) -> bool:
+def _has_nothing_to_compare(name: str) -> bool:
     normal = any(part in name for part in NOT_NORMAL) and "dropout" not in name
-    return name in UNINITIALIZED or (not normal and any(part in name for part in RANDOM))
+    parts = SPARSE if normal else (*SPARSE, *RANDOM)
+    return name in UNINITIALIZED or any(part in name for part in parts)
 
 
 def name_of(op: OpInfo) -> str:
@@ -186,9 +214,8 @@ class _Sample:
         for decorator in self.op.decorators:
             inner = getattr(decorator, "decorators", [decorator])
             for one in inner:
-                override = getattr(one, "tol", {}).get(self.dtype) if hasattr(one, "tol") else None
-                if override is not None:
-                    rtol, atol = max(rtol, override.rtol), max(atol, override.atol)
+                if isinstance(one, toleranceOverride) and self.dtype in one.d:
+                    rtol, atol = max(rtol, one.d[self.dtype].rtol), max(atol, one.d[self.dtype].atol)
         return rtol, atol
 
 
@@ -207,13 +234,30 @@ def outcomes(dtype: torch.dtype, most: int, backward: bool, only: str = "") -> I
             yield op, run(op, dtype, most, backward)
 
 
+def update() -> int:
+    """Writes the list of expectations. What fails is not in it, and printed."""
+    head = f"# What does not compile as a whole, in {SAMPLES} samples of each operator: torch_operators.py --update\n"
+    rows = []
+    for backward in (False, True):
+        for op, outcome in outcomes(torch.float32, SAMPLES, backward):
+            if outcome.failures:
+                print(f"fails: {name_of(op)} {outcome.failures[:2]}", flush=True)
+            elif row := outcome.row(name_of(op), backward):
+                rows.append(row)
+        EXPECTED.write_text(head + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return 0
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--backward", action="store_true")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--only", default="")
+    parser.add_argument("--update", action="store_true")
     given = parser.parse_args(arguments)
+    if given.update:
+        return update()
     counts: dict[str, int] = {}
     start = time.time()
     for op, outcome in outcomes(getattr(torch, given.dtype), given.samples, given.backward, given.only):

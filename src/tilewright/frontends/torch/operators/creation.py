@@ -17,7 +17,7 @@ def full(
     return _of(b, fill_value)
 
 
-@handles("aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default")
+@handles("aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default", "aten._efficientzerotensor.default")
 def zeros(b: TorchEmit, x: Tensor | None = None, *, size: Sizes = (), dtype: DType | None = None) -> Tensor:
     return _of(b, 0)
 

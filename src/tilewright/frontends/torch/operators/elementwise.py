@@ -254,6 +254,13 @@ def signbit(b: TorchEmit, x: Tensor) -> Tensor:
     return b.map("lt", b.map("copysign", b.scalar(1, x.dtype), x), 0)
 
 
+@handles("aten.angle.default")
+def angle(b: TorchEmit, x: Tensor) -> Tensor:
+    """Pi below zero, 0 elsewhere; NaN stays."""
+    (x,) = b.operands(x)
+    return b.select(b.map("lt", x, 0), b.scalar(math.pi, x.dtype), b.select(b.map("isnan", x), x, 0))
+
+
 @handles("aten.round.decimals")
 def round_to_decimals(b: TorchEmit, x: Tensor, *, decimals: int) -> Tensor:
     """Rounded after so many decimals, or, below zero, to powers of ten; ties to even."""

@@ -6,7 +6,7 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.problems import Unsupported
-from tilewright.frontends.build.reading import Size
+from tilewright.frontends.build.reading import Size, static_of
 from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.registry import Tensors, handles
@@ -172,9 +172,15 @@ def index(b: TorchEmit, x: Tensor, *, indices: Tensors) -> Tensor:
 
 @handles("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(b: TorchEmit, x: Tensor, values: Tensor, *, indices: Tensors, accumulate: bool = False) -> Tensor:
-    """x with values at the indices; with `accumulate`, added to what is there."""
+    """x with values at the indices; with `accumulate`, added to what is there. Of an index that is a mask the values
+    must be one number, as other masks have a number of elements that only data tells."""
     if accumulate and x.dtype.is_bool:
         raise Unsupported("sums of truth values are not supported")
+    masks = [index for index in indices if index is not None and index.dtype.is_bool]
+    if masks and indices[0] is masks[0] and len(indices) == 1 and static_of(values.shape) in ((), (1,)):
+        one = b.reshape(b.cast(values, x.dtype), ())
+        mask = b.reshape(masks[0], (*masks[0].shape, *[1] * (x.rank - masks[0].rank)))
+        return b.select(mask, x + one if accumulate else one, x)
     places = _Places(b, x, indices)
     order = places.placed()
     natural = [*places.shape, *places.rest]
@@ -188,3 +194,16 @@ def index_put(b: TorchEmit, x: Tensor, values: Tensor, *, indices: Tensors, accu
     made = b.op("scatter_nd", kept, rows, b.cast(updates, kept.dtype), reduction=reduction)
     whole = b.reshape(b.cast(made, x.dtype), [x.shape[a] for a in places.order])
     return b.transpose(whole, [places.order.index(a) for a in range(x.rank)])
+
+
+@handles("aten.put.default")
+def put(b: TorchEmit, x: Tensor, index: Tensor, source: Tensor, *, accumulate: bool = False) -> Tensor:
+    """x, flat, with the source at the indices."""
+    if accumulate and x.dtype.is_bool:
+        raise Unsupported("sums of truth values are not supported")
+    size, count = simplify(product(x.shape)), simplify(product(index.shape))
+    flat = b.reshape(b.wide(x) if accumulate else x, (size,))
+    places = b.checked(b.reshape(index, (count,)), size, "index")
+    updates = b.cast(b.reshape(source, (count,)), flat.dtype)
+    reduction = Reduction.ADD if accumulate else Reduction.NONE
+    return b.done(b.reshape(b.op("scatter_elements", flat, places, updates, axis=0, reduction=reduction), x.shape))

@@ -13,7 +13,7 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.build.windows import Windows, first_places, padded
 from tilewright.frontends.torch.emit import TorchEmit
-from tilewright.frontends.torch.registry import Ints, handles
+from tilewright.frontends.torch.registry import Ints, Sizes, handles
 from tilewright.ops.scatter import Reduction
 
 
@@ -175,3 +175,37 @@ def _spread(b: TorchEmit, x: Tensor, strides: Sequence[int]) -> Tensor:
     split = b.reshape(x, (n, c, h, 1, w, 1))
     wide = b.pad(split, [0] * 6, [0, 0, 0, strides[0] - 1, 0, strides[1] - 1])
     return b.reshape(wide, (n, c, simplify(h * strides[0]), simplify(w * strides[1])))
+
+
+def _even(x: Tensor, y: Sequence[Expr]) -> Ints:
+    """The sizes of windows that part an image evenly into as many as the result has."""
+    found = []
+    for whole, parts in zip(x.shape[-2:], y[-2:], strict=True):
+        if not isinstance(whole, Const) or not isinstance(parts, Const):
+            raise Unsupported("windows of dynamic sizes are not supported")
+        if parts.value == 0 or whole.value % parts.value:
+            raise Unsupported(f"{parts} windows of several sizes over {whole} elements are not supported")
+        found.append(int(whole.value // parts.value))
+    return tuple(found)
+
+
+@handles("aten.adaptive_max_pool2d.default")
+def adaptive_max_pool(b: TorchEmit, x: Tensor, *, output_size: Sizes) -> tuple[Tensor | None, ...]:
+    """The maxima of as many windows as are asked for, and their places."""
+    size = _even(x, b.extents)
+    return max_pool(b, x, kernel_size=size, stride=size)
+
+
+@handles("aten.adaptive_max_pool2d_backward.default")
+def adaptive_max_pool_backward(b: TorchEmit, grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
+    return max_pool_backward(b, grad, x, indices, kernel_size=(), stride=(), padding=(), dilation=(), ceil_mode=False)
+
+
+@handles("aten._adaptive_avg_pool2d_backward.default")
+def adaptive_average_pool_backward(b: TorchEmit, grad: Tensor, x: Tensor) -> Tensor:
+    """Each element gets its share of the gradient of its window."""
+    h, w = _even(x, grad.shape)
+    front = grad.shape[:-2]
+    wide = b.reshape(b.wide(grad) / (h * w), (*front, grad.shape[-2], 1, grad.shape[-1], 1))
+    spread = b.broadcast(wide, (*front, grad.shape[-2], h, grad.shape[-1], w))
+    return b.done(b.reshape(spread, x.shape))

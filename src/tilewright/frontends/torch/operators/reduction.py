@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.frontends.build.composed import mean_over, product
 from tilewright.frontends.build.problems import Unsupported
@@ -118,10 +119,12 @@ handles("aten.argmin.default")(_arg("min"))
 
 def _with_place(kind: str, truth: str) -> Callable[..., tuple[Tensor, Tensor]]:
     def handler(b: TorchEmit, x: Tensor, *, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        if not x.rank or x.dtype.is_bool:
-            raise Unsupported(f"the place of an extreme of {x.dtype}{list(x.shape)} is not supported")
+        if not x.rank:
+            return x, b.scalar(0, dtypes.i64)
         axis = b.axis(dim, x.rank)
-        return b.reduce(kind, x, [axis], keepdim), b.arg_reduce(kind, x, axis, keepdim)
+        numbers = b.cast(x, dtypes.u8) if x.dtype.is_bool else x
+        best = b.reduce(truth if x.dtype.is_bool else kind, x, [axis], keepdim)
+        return best, b.arg_reduce(kind, numbers, axis, keepdim)
 
     return handler
 
@@ -140,3 +143,26 @@ def _cumulative(kind: str) -> Callable[..., Tensor]:
 
 handles("aten.cumsum.default")(_cumulative("sum"))
 handles("aten.cumprod.default")(_cumulative("prod"))
+
+
+def _running(kind: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    def handler(b: TorchEmit, x: Tensor, *, dim: int) -> tuple[Tensor, Tensor]:
+        """The extremes of all elements up to each, and their places: the last of equal ones; NaN is one from its first
+        place on."""
+        if not x.rank:
+            return x, b.scalar(0, dtypes.i64)
+        if x.dtype.is_bool:
+            raise Unsupported("running extremes of truth values are not supported")
+        axis = b.axis(dim, x.rank)
+        best = b.cumulative(kind, x, axis)
+        found = b.map("eq", x, best)
+        if x.dtype.is_float:
+            found = b.map("or", found, b.map("isnan", x))
+        place = b.align(b.iota((x.shape[axis],), 0), axis, x.rank)
+        return best, b.cumulative("max", b.select(found, b.broadcast(place, x.shape), 0), axis)
+
+    return handler
+
+
+handles("aten.cummax.default")(_running("max"))
+handles("aten.cummin.default")(_running("min"))
