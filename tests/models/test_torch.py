@@ -149,6 +149,34 @@ def test_a_language_model() -> None:
         agree(Gpt(), torch.randint(30, (2, 7)))
 
 
+def test_queries_that_see_no_key_get_zeros() -> None:
+    q = torch.randn(1, 2, 3, 8, requires_grad=True)
+    mask = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
+
+    def attended(x: Any, kept: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=kept)
+
+    fast = compiled(attended)
+    torch.testing.assert_close(fast(q, mask), attended(q, mask))
+    wanted, given = (torch.autograd.grad(f(q, mask).sum(), q)[0] for f in (attended, fast))
+    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda x: x.sort(), lambda x: x.sort(descending=True, stable=True), lambda x: x.topk(3),
+        lambda x: x.topk(2, largest=False), lambda x: (x.max(0), x.min(0)), lambda x: (x.cummax(0), x.cummin(0)),
+        lambda x: nn.functional.max_pool2d_with_indices(x[:6].reshape(1, 2, 3), 2),
+    ],
+)  # fmt: skip
+def test_nan_is_greater_than_all(order: Callable[[Any], Any]) -> None:
+    x = torch.tensor([1.0, float("nan"), -2.0, float("inf"), float("nan"), 0.0, -0.0])
+    wanted, given = (torch.utils._pytree.tree_leaves(f(x)) for f in (order, compiled(order)))
+    for a, b in zip(given, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
 # Dynamic sizes
 
 

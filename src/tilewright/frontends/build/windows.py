@@ -63,8 +63,8 @@ def _times(factor: int) -> str:
     return "" if factor == 1 else f"*{factor}"
 
 
-def first_places(b: Emit, x: Tensor, best: Tensor, view: Windows, column_major: int) -> Tensor:
-    """The index, in the whole flattened input, of the first maximum of each window.
+def first_places(b: Emit, x: Tensor, best: Tensor, view: Windows, column_major: int, nan: bool = False) -> Tensor:
+    """The index, in the whole flattened input, of the first maximum of each window, or with `nan` of the last NaN.
 
     The position within the window of the first maximum is the least of those whose element equals the maximum: one pass
     for each position of the window, from the last to the first.
@@ -78,6 +78,7 @@ def first_places(b: Emit, x: Tensor, best: Tensor, view: Windows, column_major: 
         strides[d] = total  # type: ignore[call-overload]
         total = total * spatial[d]
     chosen: Tensor | None = None
+    seen: Tensor | None = None
     if math.prod(view.kernel) > 256:
         raise Unsupported("the indices of MaxPool are supported for windows of at most 256 elements")
     for position in reversed(range(math.prod(view.kernel))):
@@ -86,6 +87,11 @@ def first_places(b: Emit, x: Tensor, best: Tensor, view: Windows, column_major: 
         taken = b.slice(source, starts, best.shape, [1, 1, *view.strides], clamped=True)
         index: Tensor | None = None
         found = b.map("eq", taken, best)
+        if nan:
+            none = b.map("isnan", taken)
+            last = none if seen is None else b.map("and", none, b.map("not", seen))
+            seen = none if seen is None else b.map("or", seen, none)
+            found = b.map("or", found, last)
         for d, offset in enumerate(offsets):
             along = b.iota((best.shape[2 + d],), 0) * view.strides[d] + b.of_size(offset - view.low[d])
             part = b.align(along * b.of_size(strides[d]), 2 + d, x.rank)

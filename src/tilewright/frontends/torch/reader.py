@@ -41,6 +41,16 @@ Node = Any
 
 Known = Tensor | Expr | tuple["Known", ...] | Unread
 
+VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "alias.default", "detach.default", "view.default", "permute.default", "t.default", "transpose.int",
+        "expand.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "slice.Tensor",
+        "select.int",
+    )
+)  # fmt: skip
+"""Operators that answer a view of their operand: a result that is one takes no memory of its own."""
+
 _CHECK = "this is a defect of ours: say which operator it is"
 
 
@@ -256,8 +266,11 @@ def wanted(node: Node, count: int) -> tuple[bool, ...]:
 
 
 def begins_contiguous(node: Node) -> bool:
-    """Whether the first operand is contiguous and is all of its memory."""
+    """Whether the first operand is contiguous and is all of its memory. Of an input or a view nobody knows: where it
+    begins in its memory is not guarded."""
     first = node.args[0] if node.args else None
+    if isinstance(first, torch.fx.Node) and (first.op == "placeholder" or str(first.target) in VIEWS):
+        return False
     fake: Any = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
     if not is_plain(fake) or symbolic(fake.storage_offset()) != 0:
         return False

@@ -14,23 +14,13 @@ from typing import Any
 
 import torch
 
-from tilewright.frontends.torch.reader import is_size
+from tilewright.frontends.torch.reader import VIEWS, is_size
 
 Node = Any
 """A torch.fx.Node, which says nothing of its types."""
 
 SILENT = frozenset(("aten._assert_tensor_metadata.default",))
 """Operators that check what fake tensors have checked already: they are left out."""
-
-VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "alias.default", "detach.default", "view.default", "permute.default", "t.default", "transpose.int",
-        "expand.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "slice.Tensor",
-        "select.int",
-    )
-)  # fmt: skip
-"""Operators that answer a view of their operand: a result that is one takes no memory of its own."""
 
 
 @dataclass(frozen=True)

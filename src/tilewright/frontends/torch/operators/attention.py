@@ -34,6 +34,11 @@ def _check(q: Tensor, k: Tensor, dropout_p: float) -> None:
         raise Unsupported("queries and keys of other numbers of heads are not supported")
 
 
+def _finite(b: TorchEmit, x: Tensor) -> Tensor:
+    """0 in place of minus infinity: what is left of it is then no NaN."""
+    return b.select(b.map("eq", x, float("-inf")), b.scalar(0, x.dtype), x)
+
+
 @handles("aten._scaled_dot_product_flash_attention_for_cpu.default")
 def attention(
     b: TorchEmit,
@@ -47,14 +52,17 @@ def attention(
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
     """The attention [batch, head, query, element], and the logarithm of the sums of exponentials, which the gradient
-    takes. A row of which every key is masked is NaN, as it is in eager."""
+    takes. A query of which every key is masked gets zeros."""
     _check(q, k, dropout_p)
     q, k, v = (b.wide(t) for t in (q, k, v))
     x, _ = _scores(b, q, k, attn_mask, is_causal, scale)
     top = b.reduce("max", x, [3], keepdims=True)
+    if attn_mask is not None:
+        top = _finite(b, top)
     e = b.map("exp", x - top)
     sums = b.reduce("sum", e, [3], keepdims=True)
-    y = b.contract("bnst,bntd->bnsd", e / sums, v)
+    divisor = sums if attn_mask is None else b.select(b.map("eq", sums, 0), b.scalar(1, x.dtype), sums)
+    y = b.contract("bnst,bntd->bnsd", e / divisor, v)
     logs = b.squeeze(b.map("log", sums) + top, [3]) if b.wants(1) else None
     return b.done(y, 0), None if logs is None else b.done(logs, 1)
 
@@ -79,7 +87,7 @@ def attention_backward(
     _check(q, k, dropout_p)
     grad, q, k, v, out = (b.wide(t) for t in (grad, q, k, v, out))
     x, factor = _scores(b, q, k, attn_mask, is_causal, scale)
-    weights = b.map("exp", x - b.unsqueeze(logs, [3]))
+    weights = b.map("exp", x - _finite(b, b.unsqueeze(logs, [3])))
     of_weights = b.contract("bnsd,bntd->bnst", grad, v)
     along = b.reduce("sum", grad * out, [3], keepdims=True)
     of_scores = weights * (of_weights - along) * factor

@@ -68,9 +68,7 @@ def max_pool(
     )
     places = None
     if b.wants(1):
-        if x.dtype.is_float:
-            b.require(less(0, product(image.shape)), "a pool of no elements")
-        found = first_places(b, image, best, view, 0)
+        found = first_places(b, image, best, view, 0, nan=x.dtype.is_float)
         places = b.reshape(b.map("mod", found, b.of_size(product(image.shape[2:]))), b.extents)
     return b.reshape(best, b.extents), places
 
