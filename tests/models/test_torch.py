@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+import tilewright as tw  # noqa: E402
 from tilewright.api.torch_backend import tilewright  # noqa: E402
 from tilewright.frontends.torch.backend import TorchWarning  # noqa: E402
 from tilewright.report.errors import RuntimeFault, UserError  # noqa: E402
@@ -423,6 +424,38 @@ def test_an_index_outside_is_a_fault() -> None:
     fast = compiled(lambda table, place: table[place])
     with pytest.raises(RuntimeFault, match="index"):
         fast(torch.rand(3), torch.tensor([1, 5]))
+
+
+# Exported programs
+
+
+def test_a_module_becomes_an_executable(tmp_path: Path) -> None:
+    model, x = Gpt().eval(), torch.randint(30, (2, 7))
+    exe = tw.from_torch(model, (x,), dynamic_shapes=({0: torch.export.Dim("b", min=2, max=64)},), threads=1)
+    exe.save(tmp_path / "gpt.tw")
+    again = tw.load(tmp_path / "gpt.tw")
+    assert [p.name for p in again.inputs] == ["words"]
+    for rows in (2, 5):
+        words = torch.randint(30, (rows, 7))
+        torch.testing.assert_close(torch.from_numpy(again(words.numpy())[0]), model(words), rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeFault, match="outside of the range"):
+        again(torch.randint(30, (1, 7)).numpy())
+
+
+def test_a_stored_program_becomes_an_executable(tmp_path: Path) -> None:
+    model, x = Residual().eval(), torch.randn(1, 3, 8, 8)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "model.pt2")
+    (y,) = tw.from_torch(tmp_path / "model.pt2", threads=1)(x.numpy())
+    torch.testing.assert_close(torch.from_numpy(y), model(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_all_that_an_executable_cannot_be_made_of_is_one_error() -> None:
+    class Mixed(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.lgamma(x)[0] + torch.special.i1(x)
+
+    with pytest.raises(UserError, match="the model uses what is not supported: 2 errors"):
+        tw.from_torch(Mixed(), (torch.rand(3),))
 
 
 # Options

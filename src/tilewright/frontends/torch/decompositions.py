@@ -43,3 +43,12 @@ def _breaks(overload: Any, known: set[str]) -> bool:
         return False
     name = overload._schema.name.partition("::")[2]
     return name not in KEPT and torch.Tag.nondeterministic_seeded not in overload.tags
+
+
+@cache
+def export_decompositions() -> dict[Any, Callable[..., Any]]:
+    """What torch.export breaks up by itself, composite operators among it, but for what stays whole here."""
+    known = {name for _, name in HANDLERS.table}
+    whole = torch.export.default_decompositions()
+    kept = "scaled_dot_product_attention"
+    return {op: f for op, f in whole.items() if _breaks(op, known) or str(op) == f"aten.{kept}.default"}

@@ -87,13 +87,18 @@ class Read:
 @dataclass
 class Reader:
     """Reads `nodes`, from `inputs` and of which `outputs` are wanted; `constant` finds what a get_attr node stands for.
-    `failed` has the nodes that are not supported, with the reasons; what they give are further parameters."""
+    `failed` has the nodes that are not supported, with the reasons; what they give are further parameters.
+
+    Inputs that are `held` are the constants of these tensors. Where inputs have `names`, parameters are called so and,
+    as results, lie in order."""
 
     inputs: Sequence[Node]
     nodes: Sequence[Node]
     outputs: Sequence[Node]
     constant: Callable[[str], Any]
     failed: dict[Node, str] = field(default_factory=dict)
+    held: Mapping[Node, Any] = field(default_factory=dict)
+    names: Mapping[Node, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.graph = GraphBuilder("main")
@@ -105,15 +110,19 @@ class Reader:
     def read(self) -> None:
         """Everything; `found` is what was read, which is of no use where `failed` is not empty."""
         for node in self.inputs:
-            self._take(node)
+            if node in self.held:
+                self.values[node] = self.emit.of_array(array_of(self.held[node]), node.name)
+            else:
+                self._take(node)
         for node in self.nodes:
             self._read(node)
-        results = {f"r{n}": self._result(node) for n, node in enumerate(self.outputs)}
+        results = {self._called_result(n, node): self._result(node) for n, node in enumerate(self.outputs)}
         held = {d for p in self.graph.params for d in p.type.shape if isinstance(d, Var)}
         spare = [symbol for symbol in self.symbols.known.values() if symbol not in held]
         for symbol in spare:
             self.graph.param(f"extent_{symbol.name}", TensorType.of(dtypes.u8, (symbol,)))
         module = self.graph.module(results)
+        self.results = results
         self.found = Read(module, self.taken, list(self.outputs), dict(self.symbols.known), len(spare))
 
     def _take(self, node: Node) -> None:
@@ -131,19 +140,24 @@ class Reader:
 
     def _param(self, node: Node, fake: Any) -> Tensor:
         shape, layout = self.symbols.shape(fake.shape), Layout.of(fake)
-        order = layout.order if layout.moves and layout.order is not None else tuple(range(len(shape)))
+        moves = layout.moves and not self.names
+        order = layout.order if moves and layout.order is not None else tuple(range(len(shape)))
         type = TensorType.of(dtype_of(fake.dtype), [shape[a] for a in order])
         with self.graph.at(node.name):
-            tensor = self.emit.of_value(self.graph.param(node.name, type), node.name)
+            tensor = self.emit.of_value(self.graph.param(self.names.get(node, node.name), type), node.name)
             self.taken.append(node)
             return self.emit.transpose(tensor, [order.index(a) for a in range(len(order))])
+
+    def _called_result(self, n: int, node: Node) -> str:
+        """What a result is called: by its node where inputs have names."""
+        return node.name if self.names and self.outputs.index(node) == n else f"r{n}"
 
     def _result(self, node: Node) -> Value:
         """The value of a wanted node as it is to lie in memory."""
         tensor = self.values.get(node)
         if not isinstance(tensor, Tensor):
             return self.emit.scalar(False, dtypes.bool_).value  # the read failed
-        order = Layout.of(node.meta["val"]).order
+        order = None if self.names else Layout.of(node.meta["val"]).order
         with self.graph.at(node.name):
             return (tensor if order is None else self.emit.transpose(tensor, order)).value
 
