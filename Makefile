@@ -11,7 +11,7 @@ TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
-.PHONY: demo test long libraries foreign stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
+.PHONY: demo test long libraries foreign suite-torch stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
 	bench-memory bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables train-model bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
@@ -56,6 +56,10 @@ libraries: $(ARCH)
 # Hours. Networks as libraries for AArch64 and RISC-V, under QEMU, and as modules of WebAssembly: make foreign ARGS="-k 'squeezenet or MobileNet'"
 foreign: $(TEST)
 	$(BIN)/python -m pytest -n 1 --foreign tests/models/test_foreign_models.py tests/house/test_wasm.py $(ARGS)
+
+# An hour. PyTorch's database of operators, forward and backward: make suite-torch ARGS='-k "forward and conv"'
+suite-torch: $(TEST)
+	$(BIN)/python -m pytest -n 2 --torch-operators tests/models/test_torch_operators.py $(ARGS)
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)

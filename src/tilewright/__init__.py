@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilewright.api.check_operator import check_operator
     from tilewright.api.compile import compile
     from tilewright.api.extend import elementwise, onnx_operator, register, unregister
+    from tilewright.api.from_torch import from_torch
     from tilewright.api.programs import build, evaluate, parse
     from tilewright.explain.page import page
     from tilewright.explain.why import why
@@ -50,6 +51,7 @@ _HOME = {
     "compile": "tilewright.api.compile",
     "elementwise": "tilewright.api.extend",
     "evaluate": "tilewright.api.programs",
+    "from_torch": "tilewright.api.from_torch",
     "load": "tilewright.runtime.artefact",
     "onnx_operator": "tilewright.api.extend",
     "page": "tilewright.explain.page",
@@ -113,6 +115,7 @@ __all__ = [
     "compile",
     "elementwise",
     "evaluate",
+    "from_torch",
     "load",
     "onnx_operator",
     "page",

@@ -249,6 +249,22 @@ class Executable(Inspected):
         results = self._run(self._match((), feeds), None if out is None else match_results(self.outputs, out))
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
 
+    def call_at(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        """Runs the program on memory of the caller's: the addresses of its inputs and its outputs, contiguous and of
+        their types, and the values of its symbols in order. Nothing is checked, so this is for callers that know all of
+        it. No output may be of a size that the call computes. RuntimeFault when the program meets a value it must not
+        go on with."""
+        frame, symbols = self._threads.take(), tuple(sizes)
+        try:
+            frame.pointers[: len(addresses)] = addresses
+            if symbols:
+                frame.sizes[: len(symbols)] = symbols
+            if self._guarded_constants is not None:
+                frame.begin(self._guarded_constants.at(True), True)
+            self._enter(frame, symbols)
+        finally:
+            frame.taken = False
+
     def native_call(self) -> tuple[int, int]:
         """(the address of the native entry point, that of the record of this thread's last call, which it takes):
         native code may repeat that call, `i64 entry(ptr record)`, as long as the executable, the inputs and the results

@@ -12,9 +12,9 @@ from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.products import matrix_product
 from tilewright.frontends.build.reading import Size
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.operators.matmul import matrix_product
 from tilewright.frontends.onnx.operators.quantization import matmul_integer_to_float
 from tilewright.frontends.onnx.registry import MICROSOFT, Ints, handles
 from tilewright.types.tensor import dim

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.expr.build import maximum
-from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
-from tilewright.frontends.build.reading import Size
-from tilewright.frontends.build.values import Number, Tensor
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.build.windows import Windows, convolve
 from tilewright.frontends.onnx.registry import Ints, handles
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The windows over the spatial dimensions: kernel sizes, strides, dilations, and the padding before and behind."""
-
-    kernel: Ints
-    strides: Ints
-    dilations: Ints
-    low: tuple[Expr, ...]
-    high: tuple[Expr, ...]
-
-    def spans(self) -> list[int]:
-        """The extent of a dilated window, per dimension: (kernel - 1) * dilation + 1."""
-        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
 
 def windows(
@@ -64,39 +47,6 @@ def _same_padding(extent: Expr, kernel: int, stride: int, dilation: int) -> Expr
     """How much padding gives ceil(extent / stride) windows."""
     count = (extent + (stride - 1)) // stride
     return simplify(maximum((count - 1) * stride + ((kernel - 1) * dilation + 1) - extent, 0))
-
-
-def padded(b: Emit, x: Tensor, low: Sequence[Size], high: Sequence[Size], value: Number = 0) -> Tensor:
-    """The tensor with its spatial dimensions padded."""
-    zeros: list[Size] = [0] * (x.rank - len(low))
-    return b.pad(x, [*zeros, *low], [*zeros, *high], value)
-
-
-def convolve(b: Emit, x: Tensor, w: Tensor, view: Windows, group: int, dtype: DType | None = None) -> Tensor:
-    """The convolution of x with w, without bias. w: output channels, input channels of a group, window."""
-    source = padded(b, x, view.low, view.high)
-    n = x.rank - 2
-    spatial, window = [f"s{d}" for d in range(n)], [f"k{d}" for d in range(n)]
-    index = " ".join(
-        f"{s}{_times(stride)}+{k}{_times(dilation)}"
-        for s, k, stride, dilation in zip(spatial, window, view.strides, view.dilations, strict=True)
-    )
-    sizes = [
-        (s, (extent - span) // stride + 1)
-        for s, extent, span, stride in zip(spatial, source.shape[2:], view.spans(), view.strides, strict=True)
-    ]
-    s, k = " ".join(spatial), " ".join(window)
-    if group == 1:
-        return b.contract(f"n c {index}, o c {k} -> n o {s}", source, w, sizes=sizes, dtype=dtype)
-    channels = w.shape[1]
-    split = b.reshape(source, (x.shape[0], group, channels, *source.shape[2:]))
-    grouped = b.reshape(w, (group, w.shape[0] // group, *w.shape[1:]))
-    result = b.contract(f"n g c {index}, g o c {k} -> n g o {s}", split, grouped, sizes=sizes, dtype=dtype)
-    return b.reshape(result, (x.shape[0], w.shape[0], *result.shape[3:]))
-
-
-def _times(factor: int) -> str:
-    return "" if factor == 1 else f"*{factor}"
 
 
 def window_of(b: Emit, x: Tensor, w: Tensor, kernel_shape: Ints | None, group: int) -> Ints:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from tilewright.expr import dtypes
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.products import matrix_product
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators import activation, normalization
 from tilewright.frontends.onnx.operators.convolution import conv
-from tilewright.frontends.onnx.operators.matmul import gemm, matrix_product
+from tilewright.frontends.onnx.operators.matmul import gemm
 from tilewright.frontends.onnx.registry import MICROSOFT, Floats, Ints, handles
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, const
+from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import handles
 from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction

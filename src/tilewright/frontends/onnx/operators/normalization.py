@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from tilewright.frontends.build.composed import mean_over, moments
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.pooling import norm_of, powers
-from tilewright.frontends.onnx.operators.reduction import mean_over
 from tilewright.frontends.onnx.registry import Ints, handles
-
-
-def moments(b: Emit, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """(mean, deviation from it, variance) over the axes, which stay with extent one."""
-    mean = mean_over(b, x, axes, True)
-    deviation = x - mean
-    return mean, deviation, mean_over(b, deviation * deviation, axes, True)
 
 
 def _inverse_root(b: Emit, x: Tensor, epsilon: float) -> Tensor:

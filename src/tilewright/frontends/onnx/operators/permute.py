@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tilewright.expr.build import equal, select
 from tilewright.expr.nodes import Expr, const
+from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.operators.softmax import product
 
 
 def permuted(b: Emit, x: Tensor, places: Sequence[Expr]) -> Tensor:

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 from tilewright.expr.build import less, select
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
+from tilewright.frontends.build.composed import mean_over, product
 from tilewright.frontends.build.emit import Emit
-from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Number, Tensor
-from tilewright.frontends.onnx.operators.convolution import Windows, padded, windows
-from tilewright.frontends.onnx.operators.reduction import mean_over
-from tilewright.frontends.onnx.operators.softmax import product
+from tilewright.frontends.build.windows import Windows, are_zero, first_places, padded
+from tilewright.frontends.onnx.operators.convolution import windows
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction
@@ -71,54 +70,7 @@ def max_pool(
 ) -> tuple[Tensor | None, ...]:
     view, _ = _view(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     best = _reduced(b, "max", x, view, x.dtype.min)
-    return best, _places(b, x, best, view, storage_order) if b.wants(1) else None
-
-
-def _places(b: Emit, x: Tensor, best: Tensor, view: Windows, column_major: int) -> Tensor:
-    """The index, in the whole flattened input, of the first maximum of each window.
-
-    The position within the window of the first maximum is the least of those whose element equals the maximum: one pass
-    for each position of the window, from the last to the first.
-    """
-    source = padded(b, x, view.low, view.high, x.dtype.min)
-    spatial = x.shape[2:]
-    strides = [const(1)] * len(spatial)
-    order = range(len(spatial)) if column_major else range(len(spatial) - 1, -1, -1)
-    total: Expr = const(1)
-    for d in order:
-        strides[d] = total  # type: ignore[call-overload]
-        total = total * spatial[d]
-    chosen: Tensor | None = None
-    if math.prod(view.kernel) > 256:
-        raise Unsupported("the indices of MaxPool are supported for windows of at most 256 elements")
-    for position in reversed(range(math.prod(view.kernel))):
-        offsets = _offsets(position, view)
-        starts = [0, 0, *offsets]
-        taken = b.slice(source, starts, best.shape, [1, 1, *view.strides], clamped=True)
-        index: Tensor | None = None
-        found = b.map("eq", taken, best)
-        for d, offset in enumerate(offsets):
-            along = b.iota((best.shape[2 + d],), 0) * view.strides[d] + b.of_size(offset - view.low[d])
-            part = b.align(along * b.of_size(strides[d]), 2 + d, x.rank)
-            index = part if index is None else index + part
-            if not _is_zero((view.low[d], view.high[d])):  # padding may equal the maximum
-                inside = b.map("and", b.map("le", 0, along), b.map("lt", along, b.of_size(spatial[d])))
-                found = b.map("and", found, b.align(inside, 2 + d, x.rank))
-        assert index is not None
-        chosen = index if chosen is None else b.select(found, index, chosen)
-    assert chosen is not None
-    plane = b.align(b.iota((x.shape[0],), 0) * b.of_size(x.shape[1] * total), 0, x.rank)
-    channel = b.align(b.iota((x.shape[1],), 0) * b.of_size(total), 1, x.rank)
-    return b.broadcast(plane + channel + chosen, best.shape)
-
-
-def _offsets(position: int, view: Windows) -> list[int]:
-    """The place within the padded window of the element with this number in row-major order."""
-    found = []
-    for k, d in zip(reversed(view.kernel), reversed(view.dilations), strict=True):
-        position, digit = divmod(position, k)
-        found.append(digit * d)
-    return found[::-1]
+    return best, first_places(b, x, best, view, storage_order) if b.wants(1) else None
 
 
 @handles("AveragePool")
@@ -138,7 +90,7 @@ def average_pool(
     of those that ceil_mode adds behind."""
     view, asked = _view(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     total = _reduced(b, "sum", x, view, 0)
-    if _is_zero((*view.low, *view.high)):
+    if are_zero((*view.low, *view.high)):
         return total / math.prod(view.kernel)
     count: Tensor | None = None
     for d, extent in enumerate(x.shape[2:]):
@@ -153,10 +105,6 @@ def average_pool(
         count = along if count is None else count * along
     assert count is not None
     return total / count
-
-
-def _is_zero(amounts: Sequence[Expr]) -> bool:
-    return all(isinstance(a, Const) and a.value == 0 for a in amounts)
 
 
 @handles("LpPool", since=2)

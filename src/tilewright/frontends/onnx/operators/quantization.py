@@ -12,10 +12,11 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.products import matrix_product
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.operators.convolution import convolve, window_of, windows
+from tilewright.frontends.build.windows import convolve
+from tilewright.frontends.onnx.operators.convolution import window_of, windows
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
-from tilewright.frontends.onnx.operators.matmul import matrix_product
 from tilewright.frontends.onnx.operators.narrow import converted
 from tilewright.frontends.onnx.registry import MICROSOFT, Ints, handles
 

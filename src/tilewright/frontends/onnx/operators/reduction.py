@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 from tilewright.expr.build import equal, select
 from tilewright.expr.nodes import Expr, Or, const
+from tilewright.frontends.build.composed import mean_over
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.dynamic_axes import count_of, named_dimensions
 from tilewright.frontends.onnx.operators.permute import permuted
-from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
 
 Over = Callable[[Emit, Tensor, Sequence[int], bool], Tensor]
@@ -26,12 +26,6 @@ def _plain(kind: str, truth: str | None = None) -> Over:
         return b.reduce(truth if x.dtype.is_bool and truth else kind, x, axes, keepdims)
 
     return over
-
-
-def mean_over(b: Emit, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
-    """The sum divided by the number of elements."""
-    count = product(tuple(x.shape[a] for a in axes))
-    return b.reduce("sum", x, axes, keepdims) / b.of_size(count, x.dtype)
 
 
 def _absolute(b: Emit, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:

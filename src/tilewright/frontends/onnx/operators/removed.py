@@ -4,10 +4,11 @@ wrote them. Definitions are those of ONNX Runtime's contributed operators, which
 
 from __future__ import annotations
 
+from tilewright.frontends.build.composed import moments
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.activation import softplus
-from tilewright.frontends.onnx.operators.normalization import mean_variance_normalization, moments
+from tilewright.frontends.onnx.operators.normalization import mean_variance_normalization
 from tilewright.frontends.onnx.registry import Floats, Ints, handles
 
 

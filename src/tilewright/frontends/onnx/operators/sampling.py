@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import Const, Expr, const
+from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.emit import Emit, Shape
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Size
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
-from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.graph.op import LARGEST
 

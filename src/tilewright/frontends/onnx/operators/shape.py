@@ -10,12 +10,12 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import equal, less_equal, maximum, select
 from tilewright.expr.nodes import Const, Expr, Not, Or, Var, const
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.dynamic_axes import count_of, named_dimensions
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
-from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import AnyInt, Ints, handles
 from tilewright.graph.op import LARGEST
 

@@ -10,12 +10,12 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import equal, less, less_equal, select
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
+from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.permute import permuted
-from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction

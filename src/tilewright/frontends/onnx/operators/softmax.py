@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Const
+from tilewright.frontends.build.composed import log_softmax_along, product, softmax_along
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.registry import handles
-
-
-def softmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
-    """exp(x - max) / sum(exp(x - max)) along one axis."""
-    e = b.map("exp", x - b.reduce("max", x, [axis], keepdims=True))
-    return e / b.reduce("sum", e, [axis], keepdims=True)
-
-
-def log_softmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
-    """x - max - log(sum(exp(x - max))) along one axis."""
-    shifted = x - b.reduce("max", x, [axis], keepdims=True)
-    return shifted - b.map("log", b.reduce("sum", b.map("exp", shifted), [axis], keepdims=True))
 
 
 def hardmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
@@ -50,14 +39,6 @@ def _flattening(along: Callable[[Emit, Tensor, int], Tensor]) -> Callable[..., T
         return b.reshape(along(b, b.reshape(x, (rows, columns)), 1), x.shape)
 
     return handler
-
-
-def product(extents: Sequence[Expr]) -> Expr:
-    """The number of elements of a shape."""
-    total: Expr = const(1)
-    for extent in extents:
-        total = total * extent
-    return total
 
 
 for _name, _along in _ALONG.items():

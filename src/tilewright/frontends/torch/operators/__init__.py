@@ -1,0 +1,33 @@
+"""The handlers of ATen operators, one file per family: all are registered in `HANDLERS` once this is imported."""
+
+from __future__ import annotations
+
+from tilewright.frontends.torch.operators import (
+    attention,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+    sorting,
+)
+from tilewright.frontends.torch.registry import HANDLERS
+
+__all__ = [
+    "HANDLERS",
+    "attention",
+    "convolution",
+    "creation",
+    "elementwise",
+    "indexing",
+    "matmul",
+    "movement",
+    "normalization",
+    "pooling",
+    "reduction",
+    "sorting",
+]

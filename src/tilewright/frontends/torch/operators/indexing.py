@@ -1,0 +1,209 @@
+"""Elements picked and placed by indices, which are checked: a call fails for one that is outside."""
+
+from __future__ import annotations
+
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.simplify import simplify
+from tilewright.frontends.build.composed import product
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.reading import Size, static_of
+from tilewright.frontends.build.values import Number, Tensor
+from tilewright.frontends.torch.emit import TorchEmit
+from tilewright.frontends.torch.registry import Tensors, handles
+from tilewright.ops.scatter import Reduction
+
+
+@handles("aten.embedding.default")
+def embedding(
+    b: TorchEmit,
+    weight: Tensor,
+    indices: Tensor,
+    *,
+    padding_idx: Size = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    return b.take(weight, b.checked(indices, weight.shape[0], "index", from_end=False), 0)
+
+
+@handles("aten.index_select.default")
+def index_select(b: TorchEmit, x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    if not x.rank:
+        return b.reshape(x, b.extents)
+    axis = b.axis(dim, x.rank)
+    places = b.checked(index if index.rank else b.reshape(index, (1,)), x.shape[axis], "index", from_end=False)
+    return b.take(x, places, axis)
+
+
+@handles("aten.gather.default")
+def gather(b: TorchEmit, x: Tensor, index: Tensor, *, dim: int, sparse_grad: bool = False) -> Tensor:
+    if not x.rank:
+        flat, places = b.reshape(x, (1,)), b.reshape(index, (product(index.shape),))
+        return b.reshape(b.take(flat, b.checked(places, 1, "index", from_end=False), 0), b.extents)
+    if not index.rank:
+        raise Unsupported("an index without dimensions is not supported")
+    axis = b.axis(dim, x.rank)
+    return b.gather_elements(x, b.checked(index, x.shape[axis], "index", from_end=False), axis)
+
+
+def _scattered(b: TorchEmit, x: Tensor, index: Tensor, updates: Tensor, dim: int, reduction: Reduction) -> Tensor:
+    """x with updates at the indices along an axis; of equal ones the last is taken, where they are not combined."""
+    if not x.rank:
+        count = product(index.shape)
+        index, updates = b.reshape(index, (count,)), b.reshape(updates, (count,))
+        made = _scattered(b, b.reshape(x, (1,)), index, updates, 0, reduction)
+        return b.reshape(made, ())
+    if not index.rank:
+        raise Unsupported("an index without dimensions is not supported")
+    axis = b.axis(dim, x.rank)
+    places = b.checked(index, x.shape[axis], "index", from_end=False)
+    part = b.slice(updates, [0] * updates.rank, index.shape, clamped=True)
+    return b.op("scatter_elements", x, places, b.cast(part, x.dtype), axis=axis, reduction=reduction)
+
+
+@handles("aten.scatter.src")
+def scatter(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int) -> Tensor:
+    return _scattered(b, x, index, src, dim, Reduction.NONE)
+
+
+@handles("aten.scatter.value")
+def scatter_number(b: TorchEmit, x: Tensor, index: Tensor, *, dim: int, value: Number) -> Tensor:
+    return _scattered(b, x, index, b.broadcast(b.scalar(value, x.dtype), index.shape), dim, Reduction.NONE)
+
+
+@handles("aten.scatter_add.default")
+def scatter_add(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int) -> Tensor:
+    if x.dtype.is_bool:
+        raise Unsupported("sums of truth values are not supported")
+    return b.done(_scattered(b, b.wide(x), index, b.wide(src), dim, Reduction.ADD))
+
+
+_KINDS = {"sum": Reduction.ADD, "prod": Reduction.MUL, "amax": Reduction.MAX, "amin": Reduction.MIN}
+
+
+@handles("aten.scatter_reduce.two")
+def scatter_reduce(
+    b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int, reduce: str, include_self: bool = True
+) -> Tensor:
+    """Updates combined at the indices; without `include_self`, what is there counts only where nothing comes."""
+    if x.dtype.is_bool:
+        raise Unsupported("combining truth values is not supported")
+    kind, start, own = _KINDS.get("sum" if reduce == "mean" else reduce), b.wide(x), b.wide(src)
+    if kind is None:
+        raise Unsupported(f"the reduction {reduce!r} is not supported")
+    if not include_self:
+        neutral = b.broadcast(b.scalar(_neutral(kind, start), start.dtype), index.shape)
+        start = _scattered(b, start, index, neutral, dim, Reduction.NONE)
+    made = _scattered(b, start, index, own, dim, kind)
+    if reduce == "mean":
+        one = b.scalar(1, made.dtype)
+        alone = b.broadcast(one, x.shape)
+        ones = b.broadcast(one, index.shape)
+        if not include_self:
+            alone = _scattered(b, alone, index, b.broadcast(b.scalar(0, made.dtype), index.shape), dim, Reduction.NONE)
+        count = _scattered(b, alone, index, ones, dim, Reduction.ADD)
+        made = made / count if made.dtype.is_float else b.map("floordiv", made, count)
+    return b.done(made)
+
+
+def _neutral(kind: Reduction, x: Tensor) -> Number:
+    """What does not change anything that it is combined with."""
+    ends = {Reduction.MAX: x.dtype.min, Reduction.MIN: x.dtype.max}
+    return ends.get(kind, 1 if kind is Reduction.MUL else 0)
+
+
+@handles("aten.scatter.reduce", "aten.scatter.value_reduce")
+def scatter_combined(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int, reduce: str) -> Tensor:
+    kind = {"add": Reduction.ADD, "multiply": Reduction.MUL}.get(reduce)
+    if kind is None or x.dtype.is_bool:
+        raise Unsupported(f"the reduction {reduce!r} of {x.dtype} is not supported")
+    updates = b.wide(b.cast(src, x.dtype))
+    updates = updates if src.rank or not index.rank else b.broadcast(updates, index.shape)
+    return b.done(_scattered(b, b.wide(x), index, updates, dim, kind))
+
+
+class _Places:
+    """Indices of several dimensions that broadcast with each other: `x` with their dimensions first, the indices as one
+    into these, flat; `shape` is what they broadcast to, and `front` the order of dimensions that brought them first."""
+
+    def __init__(self, b: TorchEmit, x: Tensor, indices: Tensors) -> None:
+        self.axes = [n for n, index in enumerate(indices) if index is not None]
+        tensors = [index for index in indices if index is not None]
+        if any(not t.dtype.is_int for t in tensors):
+            raise Unsupported("indices that are truth values have a number of elements that only data tells")
+        rank = max(t.rank for t in tensors)
+        self.shape = [_extent([t.shape[t.rank - rank + d] for t in tensors if t.rank + d >= rank]) for d in range(rank)]
+        rest = [a for a in range(x.rank) if a not in self.axes]
+        self.order = [*self.axes, *rest]
+        extents = [x.shape[a] for a in self.axes]
+        self.limit = simplify(product(extents))
+        self.rest = [x.shape[a] for a in rest]
+        flat: Tensor | None = None
+        for index, extent in zip(tensors, extents, strict=True):
+            place = b.checked(index, extent, "index")
+            flat = place if flat is None else flat * b.of_size(extent) + place
+        assert flat is not None
+        self.index = b.reshape(b.broadcast(flat, self.shape), (simplify(product(self.shape)),))
+        apart = any(b - a > 1 for a, b in zip(self.axes, self.axes[1:], strict=False))
+        self.at = 0 if apart else self.axes[0]
+
+    def flat(self, b: TorchEmit, x: Tensor) -> Tensor:
+        """The indexed dimensions as one, before the others."""
+        return b.reshape(b.transpose(x, self.order), (self.limit, *self.rest))
+
+    def placed(self) -> list[int]:
+        """Where the dimensions of the indices, which come first, are in a result: at the place of the first of the
+        indexed dimensions where these lie together, else in front."""
+        count, rest = len(self.shape), len(self.rest)
+        return [*range(count, count + self.at), *range(count), *range(count + self.at, count + rest)]
+
+
+def _extent(extents: list[Expr]) -> Expr:
+    """What extents broadcast to."""
+    return next((e for e in extents if not (isinstance(e, Const) and e.value == 1)), const(1))
+
+
+@handles("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(b: TorchEmit, x: Tensor, *, indices: Tensors) -> Tensor:
+    places = _Places(b, x, indices)
+    taken = b.take(places.flat(b, x), places.index, 0)
+    return b.transpose(b.reshape(taken, (*places.shape, *places.rest)), places.placed())
+
+
+@handles("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(b: TorchEmit, x: Tensor, values: Tensor, *, indices: Tensors, accumulate: bool = False) -> Tensor:
+    """x with values at the indices; with `accumulate`, added to what is there. Of an index that is a mask the values
+    must be one number, as other masks have a number of elements that only data tells."""
+    if accumulate and x.dtype.is_bool:
+        raise Unsupported("sums of truth values are not supported")
+    masks = [index for index in indices if index is not None and index.dtype.is_bool]
+    if masks and indices[0] is masks[0] and len(indices) == 1 and static_of(values.shape) in ((), (1,)):
+        one = b.reshape(b.cast(values, x.dtype), ())
+        mask = b.reshape(masks[0], (*masks[0].shape, *[1] * (x.rank - masks[0].rank)))
+        return b.select(mask, x + one if accumulate else one, x)
+    places = _Places(b, x, indices)
+    order = places.placed()
+    natural = [*places.shape, *places.rest]
+    wide = b.broadcast(values, [natural[a] for a in order])
+    updates = b.reshape(
+        b.transpose(wide, [order.index(a) for a in range(len(order))]), (places.index.shape[0], *places.rest)
+    )
+    kept = b.wide(places.flat(b, x)) if accumulate else places.flat(b, x)
+    rows = b.reshape(places.index, (places.index.shape[0], 1))
+    reduction = Reduction.ADD if accumulate else Reduction.NONE
+    made = b.op("scatter_nd", kept, rows, b.cast(updates, kept.dtype), reduction=reduction)
+    whole = b.reshape(b.cast(made, x.dtype), [x.shape[a] for a in places.order])
+    return b.transpose(whole, [places.order.index(a) for a in range(x.rank)])
+
+
+@handles("aten.put.default")
+def put(b: TorchEmit, x: Tensor, index: Tensor, source: Tensor, *, accumulate: bool = False) -> Tensor:
+    """x, flat, with the source at the indices."""
+    if accumulate and x.dtype.is_bool:
+        raise Unsupported("sums of truth values are not supported")
+    size, count = simplify(product(x.shape)), simplify(product(index.shape))
+    flat = b.reshape(b.wide(x) if accumulate else x, (size,))
+    places = b.checked(b.reshape(index, (count,)), size, "index")
+    updates = b.cast(b.reshape(source, (count,)), flat.dtype)
+    reduction = Reduction.ADD if accumulate else Reduction.NONE
+    return b.done(b.reshape(b.op("scatter_elements", flat, places, updates, axis=0, reduction=reduction), x.shape))

@@ -1,0 +1,314 @@
+"""Graphs of ATen operators as modules: nodes of a torch.fx graph, as AOTAutograd makes it, become a graph function.
+
+Every node carries a fake tensor of its result (`meta["val"]`): its shape, strides and element type. A handler builds
+the numbers; what it gives is compared with the fake tensor, and a node for which the two differ is not supported.
+Tensors that are dense in another order of their dimensions (channels last, transposed matrices) are parameters
+and results in that order, with a transpose in the graph: nothing is copied.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+
+import tilewright.ops as _ops  # noqa: F401  (registers the operators)
+from tilewright.expr import dtypes
+from tilewright.expr.build import equal
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.simplify import simplify
+from tilewright.frontends.build.problems import AlreadyReported, Unsupported
+from tilewright.frontends.build.scopes import UNREAD, Unread
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.torch.emit import TorchEmit
+from tilewright.frontends.torch.operators import HANDLERS
+from tilewright.frontends.torch.registry import arrange
+from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, order_in_memory, symbolic
+from tilewright.frontends.torch.types import dtype_of, is_plain
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.nodes import Module, Value
+from tilewright.report.errors import UserError
+from tilewright.types.tensor import TensorType
+
+Node = Any
+"""A torch.fx.Node, which says nothing of its types."""
+
+Known = Tensor | Expr | tuple["Known", ...] | Unread
+
+VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "alias.default", "detach.default", "view.default", "permute.default", "t.default", "transpose.int",
+        "expand.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "slice.Tensor",
+        "select.int",
+    )
+)  # fmt: skip
+"""Operators that answer a view of their operand: a result that is one takes no memory of its own."""
+
+_CHECK = "this is a defect of ours: say which operator it is"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory: its dimensions from the outermost to the innermost, or None where it has to be
+    copied to be dense, in order."""
+
+    order: tuple[int, ...] | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether the dimensions lie in another order than their own."""
+        return self.order is not None and self.order != tuple(range(len(self.order)))
+
+    @staticmethod
+    def of(fake: Any) -> Layout:
+        """That of a fake tensor."""
+        return Layout(order_in_memory(fake.shape, fake.stride()))
+
+
+@dataclass
+class Read:
+    """What was read: the module, its inputs and results as nodes of the graph, the symbols whose values a call gives,
+    and for each of these whether an input that nothing reads has it as its extent (`spare`, behind the others)."""
+
+    module: Module
+    inputs: list[Node]
+    results: list[Node]
+    symbols: dict[Symbol, Var]
+    spare: int = 0
+
+
+@dataclass
+class Reader:
+    """Reads `nodes`, from `inputs` and of which `outputs` are wanted; `constant` finds what a get_attr node stands for.
+    `failed` has the nodes that are not supported, with the reasons; what they give are further parameters.
+
+    Inputs that are `held` are the constants of these tensors. Where inputs have `names`, parameters are called so and,
+    as results, lie in order."""
+
+    inputs: Sequence[Node]
+    nodes: Sequence[Node]
+    outputs: Sequence[Node]
+    constant: Callable[[str], Any]
+    failed: dict[Node, str] = field(default_factory=dict)
+    held: Mapping[Node, Any] = field(default_factory=dict)
+    names: Mapping[Node, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.graph = GraphBuilder("main")
+        self.emit = TorchEmit(self.graph)
+        self.symbols = Symbols(self.graph.symbol)
+        self.values: dict[Node, Known] = {}
+        self.taken: list[Node] = []
+
+    def read(self) -> None:
+        """Everything; `found` is what was read, which is of no use where `failed` is not empty."""
+        for node in self.inputs:
+            if node in self.held:
+                self.values[node] = self.emit.of_array(array_of(self.held[node]), node.name)
+            else:
+                self._take(node)
+        for node in self.nodes:
+            self._read(node)
+        results = {self._called_result(n, node): self._result(node) for n, node in enumerate(self.outputs)}
+        held = {d for p in self.graph.params for d in p.type.shape if isinstance(d, Var)}
+        spare = [symbol for symbol in self.symbols.known.values() if symbol not in held]
+        for symbol in spare:
+            self.graph.param(f"extent_{symbol.name}", TensorType.of(dtypes.u8, (symbol,)))
+        module = self.graph.module(results)
+        self.results = results
+        self.found = Read(module, self.taken, list(self.outputs), dict(self.symbols.known), len(spare))
+
+    def _take(self, node: Node) -> None:
+        """A value from outside as a parameter, sizes as their expressions."""
+        fake = node.meta.get("val")
+        try:
+            if isinstance(fake, torch.SymInt) or type(fake) is int:
+                self.values[node] = self.symbols.size(fake)
+            elif is_plain(fake):
+                self.values[node] = self._param(node, fake)
+            else:
+                self.values[node] = UNREAD
+        except Unsupported:
+            self.values[node] = UNREAD
+
+    def _param(self, node: Node, fake: Any) -> Tensor:
+        shape, layout = self.symbols.shape(fake.shape), Layout.of(fake)
+        moves = layout.moves and not self.names
+        order = layout.order if moves and layout.order is not None else tuple(range(len(shape)))
+        type = TensorType.of(dtype_of(fake.dtype), [shape[a] for a in order])
+        with self.graph.at(node.name):
+            tensor = self.emit.of_value(self.graph.param(self.names.get(node, node.name), type), node.name)
+            self.taken.append(node)
+            return self.emit.transpose(tensor, [order.index(a) for a in range(len(order))])
+
+    def _called_result(self, n: int, node: Node) -> str:
+        """What a result is called: by its node where inputs have names."""
+        return node.name if self.names and self.outputs.index(node) == n else f"r{n}"
+
+    def _result(self, node: Node) -> Value:
+        """The value of a wanted node as it is to lie in memory."""
+        tensor = self.values.get(node)
+        if not isinstance(tensor, Tensor):
+            return self.emit.scalar(False, dtypes.bool_).value  # the read failed
+        order = None if self.names else Layout.of(node.meta["val"]).order
+        with self.graph.at(node.name):
+            return (tensor if order is None else self.emit.transpose(tensor, order)).value
+
+    # Nodes
+
+    def _read(self, node: Node) -> None:
+        """Reads a node. Where it is not supported, what it gives comes from outside."""
+        try:
+            self.values[node] = self._value(node)
+        except AlreadyReported:
+            self._fail(node, "it takes what is no tensor that is supported")
+        except Unsupported as error:
+            self._fail(node, error.why)
+        except UserError as error:
+            self._fail(node, f"{error.what}: {error.why}" if error.why else error.what)
+
+    def _fail(self, node: Node, why: str) -> None:
+        self.failed[node] = why
+        fake = node.meta.get("val")
+        if isinstance(fake, list | tuple):
+            self.values[node] = UNREAD
+        else:
+            self._take(node)
+
+    def _value(self, node: Node) -> Known:
+        fake = node.meta.get("val")
+        if node.op == "get_attr":
+            return self._constant(node)
+        if is_size(node):
+            return self.symbols.size(fake)
+        if node.target is operator.getitem:
+            whole = self.values[node.args[0]]
+            if isinstance(whole, tuple):
+                found: Known = whole[node.args[1]]
+                return found
+            if node.args[0] in self.failed:
+                self._take(node)
+                self.failed[node] = self.failed[node.args[0]]
+                return self.values[node]
+            raise AlreadyReported
+        return self._called(node, fake)
+
+    def _called(self, node: Node, fake: Any) -> Known:
+        """What a call of an ATen operator gives."""
+        handler = HANDLERS.find(str(node.target))
+        if handler is None:
+            raise Unsupported("there is no handler for it")
+        several = isinstance(fake, list | tuple)
+        types = [self._type(one) for one in (fake if several else [fake])]
+        if not several and types[0] is None:
+            raise Unsupported("its result is no tensor that is supported")
+        self.emit.results, self.emit.promote = types, lambda: promoted(node)
+        args = [self._argument(a) for a in node.args]
+        kwargs = {name: self._argument(a) for name, a in node.kwargs.items()}
+        self.emit.is_contiguous = begins_contiguous(node)
+        source = f"{node.target} '{node.name}'"
+        with self.emit.at(source, wanted(node, len(types))):
+            arguments = arrange(node.target._schema, args, kwargs, handler, self.emit.number)
+            problems = arguments.problems(handler)
+            if problems:
+                raise Unsupported("; ".join(problems))
+            made = handler.call(self.emit, arguments.inputs, lambda: arguments.attributes, _CHECK)
+            results = tuple([self._compared(t, type) for t, type in zip(made, types, strict=False)])
+        return results if several else results[0]
+
+    def _type(self, fake: Any) -> TensorType | None:
+        if not is_plain(fake):
+            return None
+        return TensorType.of(dtype_of(fake.dtype), self.symbols.shape(fake.shape))
+
+    def _compared(self, tensor: Tensor | None, type: TensorType | None) -> Known:
+        """What a handler gave, which is of the type that the fake tensor has. Unsupported otherwise."""
+        if tensor is None or type is None:
+            return UNREAD
+        if tensor.dtype is not type.dtype or tensor.rank != len(type.shape):
+            raise Unsupported(f"its handler gives {tensor.dtype}{list(tensor.shape)} in place of {type}")
+        for made, expected in zip(tensor.shape, type.shape, strict=True):
+            verdict = simplify(equal(made, expected))
+            if not isinstance(verdict, Const):
+                self.graph.require(verdict, f"a size of {self.graph.source} is not what PyTorch says")
+            elif not verdict.value:
+                raise Unsupported(f"its handler gives {tensor.dtype}{list(tensor.shape)} in place of {type}")
+        return tensor if tensor.shape == type.shape else self.emit.reshape(tensor, type.shape)
+
+    def _argument(self, argument: Any) -> Any:
+        """An argument with values for nodes. AlreadyReported where one of them could not be read."""
+        if isinstance(argument, torch.fx.Node):
+            if argument not in self.values and is_size(argument):
+                self.values[argument] = self.symbols.size(argument.meta["val"])
+            value = self.values.get(argument)
+            if isinstance(value, Tensor | Expr):
+                return value
+            raise AlreadyReported
+        if isinstance(argument, list | tuple):
+            return [self._argument(a) for a in argument]
+        return argument
+
+    def _constant(self, node: Node) -> Tensor:
+        tensor = self.constant(node.target)
+        if not is_plain(tensor):
+            raise Unsupported("it is no tensor that is supported")
+        return self.emit.of_array(array_of(tensor), node.name)
+
+
+def is_size(node: Node) -> bool:
+    """Whether a node only computes with sizes, which its fake value tells as an expression."""
+    fake = node.meta.get("val")
+    if not (isinstance(fake, torch.SymInt) or type(fake) is int):
+        return False
+    name = str(node.target)
+    return not isinstance(node.target, torch._ops.OpOverload) or name.startswith("aten.sym_")
+
+
+def wanted(node: Node, count: int) -> tuple[bool, ...]:
+    """Which results of a node have a use."""
+    if count == 1:
+        return (True,)
+    used = {user.args[1] for user in node.users if user.target is operator.getitem}
+    return tuple(n in used for n in range(count))
+
+
+def begins_contiguous(node: Node) -> bool:
+    """Whether the first operand is contiguous and is all of its memory. Of an input or a view nobody knows: where it
+    begins in its memory is not guarded."""
+    first = node.args[0] if node.args else None
+    if isinstance(first, torch.fx.Node) and (first.op == "placeholder" or str(first.target) in VIEWS):
+        return False
+    fake: Any = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
+    if not is_plain(fake) or symbolic(fake.storage_offset()) != 0:
+        return False
+    return is_in_order(fake.shape, fake.stride())
+
+
+def promoted(node: Node) -> DType:
+    """The type that PyTorch's rules give the operands of an element-wise operator."""
+    parts = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in node.args]
+    plain = [p for p in parts if isinstance(p, torch.Tensor | int | float | torch.SymInt)]
+    kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+    return dtype_of(elementwise_dtypes(*plain, type_promotion_kind=kind)[1])
+
+
+def array_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """The numbers of a tensor, without a copy where it is contiguous."""
+    dense = tensor.detach().resolve_neg().contiguous()
+    if dense.dtype is torch.bfloat16:
+        return np.asarray(dense.view(torch.int16).numpy()).view(dtypes.bf16.numpy)
+    return np.asarray(dense.numpy())
+
+
+def inputs_of(nodes: Iterable[Node], among: Mapping[Node, object] | None = None) -> list[Node]:
+    """The values that nodes take from outside of them, in order: of those that are known, if `among` is given."""
+    own = set(nodes)
+    found = dict.fromkeys(a for node in nodes for a in node.all_input_nodes if a not in own)
+    return [n for n in found if among is None or n in among]

@@ -1,0 +1,493 @@
+"""torch.compile(model, backend="tilewright"): networks, dynamic sizes, memory, training and what runs in PyTorch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import tilewright as tw  # noqa: E402
+from tilewright.api.torch_backend import tilewright  # noqa: E402
+from tilewright.frontends.torch.backend import TorchWarning  # noqa: E402
+from tilewright.report.errors import RuntimeFault, UserError  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Nothing compiled is left from other tests, and what falls back is an error where a test does not expect it."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TorchWarning)
+        yield
+    torch._dynamo.reset()
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    dynamic = options.pop("dynamic", None)
+    return torch.compile(model, backend=tilewright, dynamic=dynamic, options={"threads": 1, **options})
+
+
+def agree(model: Callable[..., Any], *inputs: Any, tolerance: float = 1e-4, dynamic: bool | None = None) -> None:
+    """A compiled call gives what eager does, with the same strides and types."""
+    wanted, given = model(*inputs), compiled(model, dynamic=dynamic)(*inputs)
+    for a, b in zip(_listed(given), _listed(wanted), strict=True):
+        assert (a.dtype, a.stride()) == (b.dtype, b.stride())
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def _listed(results: Any) -> list[Any]:
+    return [results] if isinstance(results, torch.Tensor) else list(results)
+
+
+class Residual(nn.Module):
+    """A block of ResNet, with batch norm and a classifier behind a pool."""
+
+    def __init__(self, channels: int = 8, classes: int = 5) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.inner = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels),
+        )  # fmt: skip
+        self.pool = nn.MaxPool2d(3, 2, padding=1)
+        self.last = nn.Linear(channels, classes)
+
+    def forward(self, x: Any) -> Any:
+        x = self.pool(torch.relu(self.first(x)))
+        x = torch.relu(x + self.inner(x))
+        return self.last(x.mean((2, 3)))
+
+
+class Tagger(nn.Module):
+    """An LSTM cell over a few words, and a label for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.cell, self.labels = nn.Embedding(20, 8), nn.LSTMCell(8, 12), nn.Linear(12, 4)
+
+    def forward(self, words: Any) -> Any:
+        x = self.words(words)
+        h, c = x.new_zeros(len(x), 12), x.new_zeros(len(x), 12)
+        found = []
+        for step in range(x.shape[1]):
+            h, c = self.cell(x[:, step], (h, c))
+            found.append(self.labels(h))
+        return torch.stack(found, 1).log_softmax(-1)
+
+
+class Gpt(nn.Module):
+    """A small language model: attention that sees what is before, and the loss of the next words."""
+
+    def __init__(self, words: int = 30, size: int = 16, heads: int = 2, blocks: int = 1) -> None:
+        super().__init__()
+        self.heads = heads
+        self.words, self.places = nn.Embedding(words, size), nn.Embedding(32, size)
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(2 * blocks + 1))
+        self.projections = nn.ModuleList(nn.Linear(size, 3 * size) for _ in range(blocks))
+        self.outs = nn.ModuleList(nn.Linear(size, size) for _ in range(blocks))
+        self.wide = nn.ModuleList(
+            nn.Sequential(nn.Linear(size, 4 * size), nn.GELU(), nn.Linear(4 * size, size)) for _ in range(blocks)
+        )
+
+    def forward(self, words: Any, targets: Any = None) -> Any:
+        b, n = words.shape
+        x = self.words(words) + self.places(torch.arange(n))
+        for k, (projection, out, wide) in enumerate(zip(self.projections, self.outs, self.wide, strict=True)):
+            parts = projection(self.norms[2 * k](x)).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            y = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+            x = x + out(y.transpose(1, 2).reshape(b, n, -1))
+            x = x + wide(self.norms[2 * k + 1](x))
+        scores = self.norms[-1](x) @ self.words.weight.T
+        if targets is None:
+            return scores
+        return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+# Networks
+
+
+def test_a_residual_block() -> None:
+    with torch.no_grad():
+        agree(Residual().eval(), torch.randn(2, 3, 12, 12))
+
+
+def test_a_residual_block_of_images_with_channels_last() -> None:
+    model = Residual().eval().to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        agree(model.inner, torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last))
+
+
+def test_a_transformer_block() -> None:
+    block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    agree(block.train(), torch.randn(2, 5, 16))
+
+
+def test_a_tagger() -> None:
+    with torch.no_grad():
+        agree(Tagger(), torch.randint(20, (2, 4)))
+
+
+def test_a_language_model() -> None:
+    with torch.no_grad():
+        agree(Gpt(), torch.randint(30, (2, 7)))
+
+
+def test_queries_that_see_no_key_get_zeros() -> None:
+    q = torch.randn(1, 2, 3, 8, requires_grad=True)
+    mask = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
+
+    def attended(x: Any, kept: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=kept)
+
+    fast = compiled(attended)
+    torch.testing.assert_close(fast(q, mask), attended(q, mask))
+    wanted, given = (torch.autograd.grad(f(q, mask).sum(), q)[0] for f in (attended, fast))
+    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda x: x.sort(), lambda x: x.sort(descending=True, stable=True), lambda x: x.topk(3),
+        lambda x: x.topk(2, largest=False), lambda x: (x.max(0), x.min(0)), lambda x: (x.cummax(0), x.cummin(0)),
+        lambda x: nn.functional.max_pool2d_with_indices(x[:6].reshape(1, 2, 3), 2),
+    ],
+)  # fmt: skip
+def test_nan_is_greater_than_all(order: Callable[[Any], Any]) -> None:
+    x = torch.tensor([1.0, float("nan"), -2.0, float("inf"), float("nan"), 0.0, -0.0])
+    wanted, given = (torch.utils._pytree.tree_leaves(f(x)) for f in (order, compiled(order)))
+    for a, b in zip(given, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+# Dynamic sizes
+
+
+def test_one_compilation_serves_all_batches() -> None:
+    model, before = perceptron(), torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    fast = compiled(model, dynamic=True)
+    with torch.no_grad():
+        for batch in (3, 2, 7, 19, 64):
+            x = torch.randn(batch, 6)
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 1
+
+
+def test_a_marked_dimension_gets_no_guard() -> None:
+    """A backend that asks a symbolic size for a truth value specialises it, which is an error where it is marked."""
+    model = Gpt()
+    fast = compiled(model)
+    with torch.no_grad():
+        for batch in (3, 5, 9):
+            words = torch.randint(30, (batch, 6))
+            torch._dynamo.mark_dynamic(words, 0)
+            torch.testing.assert_close(fast(words), model(words), rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_are_computed_with() -> None:
+    def halves(x: Any) -> Any:
+        return x[: x.shape[0] // 2] * x.shape[0], x.reshape(x.shape[0] * x.shape[1])
+
+    fast = compiled(halves, dynamic=True)
+    for rows in (4, 6, 9):
+        x = torch.randn(rows, 3)
+        for a, b in zip(fast(x), halves(x), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_training_with_a_dynamic_batch() -> None:
+    model = perceptron()
+    fast = compiled(model, dynamic=True)
+    for batch in (4, 7, 11):
+        x = torch.randn(batch, 6)
+        wanted = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+        given = torch.autograd.grad(fast(x).square().sum(), list(model.parameters()))
+        for a, b in zip(given, wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.arange(24.0).reshape(4, 6).T,
+        torch.arange(48.0).reshape(4, 12)[:, ::2],
+        torch.arange(6.0).expand(4, 6),
+        torch.arange(24.0)[3:].reshape(3, 7),
+        torch.tensor(2.5),
+        torch.empty(0, 3),
+        torch.tensor([True, False]),
+        torch.arange(5),
+        torch.arange(5).to(torch.uint8),
+        torch.linspace(-2, 2, 7).to(torch.bfloat16),
+        torch.linspace(-2, 2, 7).to(torch.float16),
+        torch.linspace(-2, 2, 7).double(),
+    ],
+    ids=str,
+)
+def test_inputs_of_any_kind(x: Any) -> None:
+    agree(lambda t: (t * 2 + 1, t == 0), x)
+
+
+def test_a_layout_that_changes_is_seen() -> None:
+    def scaled(x: Any) -> Any:
+        return x * 3
+
+    fast, x = compiled(scaled), torch.randn(4, 4)
+    for given in (x, x.T, x[:, ::2], x[::2].T):
+        torch.testing.assert_close(fast(given), given * 3)
+
+
+def test_inputs_that_are_written() -> None:
+    def moved(x: Any, total: Any) -> Any:
+        total.add_(x.sum(0))
+        x[0] = 0
+        return x * 2
+
+    given = [torch.ones(3, 4), torch.zeros(4)]
+    wanted = [t.clone() for t in given]
+    torch.testing.assert_close(compiled(moved)(*given), moved(*wanted))
+    torch.testing.assert_close(given, wanted)
+
+
+def test_results_that_are_views_of_inputs() -> None:
+    x = torch.randn(4, 3)
+    view, row, total = compiled(lambda t: (t.T, t[1], t + 1))(x)
+    assert view.data_ptr() == x.data_ptr() and row.data_ptr() == x[1].data_ptr()
+    x.fill_(5)
+    assert view.eq(5).all() and row.eq(5).all() and not total.eq(6).all()
+
+
+def test_results_that_share_an_intermediate() -> None:
+    def shared(t: Any) -> Any:
+        y, z = t * 2, t + 1
+        return y, y.view(-1), z.T, z[0]
+
+    whole, flat, turned, row = compiled(shared)(torch.ones(2, 2))
+    whole.zero_()
+    turned.zero_()
+    assert flat.eq(0).all() and row.eq(0).all()
+
+
+def test_results_belong_to_the_caller() -> None:
+    fast, x = compiled(lambda t: t + 1), torch.zeros(1000)
+    first = fast(x)
+    second = fast(x + 1)
+    assert first.eq(1).all() and second.eq(2).all()
+
+
+def test_tensors_that_a_graph_holds() -> None:
+    table = torch.tensor([1.0, 2.0, 3.0])
+    agree(lambda x: x * table + torch.tensor(2.0), torch.randn(2, 3))
+
+
+def test_parameters_that_change_in_place_are_seen() -> None:
+    model, x = perceptron(), torch.randn(2, 6)
+    fast = compiled(model)
+    with torch.no_grad():
+        fast(x)
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+        model[0].weight.data = model[0].weight.data * 0.5
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+# Training
+
+
+def _follows(model: Any, loss: Callable[[Any, int], Any], steps: int, momentum: float = 0.9) -> None:
+    """Training steps of a compiled copy follow those of the model, in losses and in parameters."""
+    import copy
+
+    twin = copy.deepcopy(model)
+    fast = compiled(twin)
+    pairs = [(model, model), (twin, fast)]
+    sgd = [torch.optim.SGD(own.parameters(), lr=0.05, momentum=momentum) for own, _ in pairs]
+    for step in range(steps):
+        losses = []
+        for (_, called), optimizer in zip(pairs, sgd, strict=True):
+            optimizer.zero_grad()
+            found = loss(called, step)
+            found.backward()
+            optimizer.step()
+            losses.append(float(found.detach()))
+        assert losses[1] == pytest.approx(losses[0], rel=1e-3, abs=1e-4)
+    for (name, a), b in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-3, atol=1e-3, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_perceptron_learns_as_in_eager() -> None:
+    x, y = torch.randn(16, 6), torch.randint(3, (16,))
+    _follows(perceptron(), lambda model, _: nn.functional.cross_entropy(model(x), y), 50)
+
+
+def test_a_language_model_learns_as_in_eager() -> None:
+    words = torch.randint(30, (4, 9))
+    _follows(Gpt(), lambda model, _: model(words[:, :-1], words[:, 1:]), 20)
+
+
+def test_a_convolutional_network_learns_as_in_eager() -> None:
+    x, y = torch.randn(4, 3, 8, 8), torch.randint(5, (4,))
+    _follows(Residual(4), lambda model, _: nn.functional.cross_entropy(model(x), y), 10)
+
+
+def test_dropout_draws_as_pytorch_does() -> None:
+    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 2))
+    fast, x = compiled(model), torch.randn(3, 4)
+    found = []
+    for each in (model, fast, fast):
+        torch.manual_seed(7)
+        found.append(torch.autograd.grad(each(x).sum(), list(model.parameters())))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_autocast() -> None:
+    model, x = perceptron(), torch.randn(4, 6)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        wanted, given = model(x), compiled(model)(x)
+    assert given.dtype == torch.bfloat16
+    torch.testing.assert_close(given, wanted, rtol=2e-2, atol=2e-2)
+
+
+# What has no handler
+
+
+def _mixed(x: Any) -> Any:
+    return torch.special.i1(x * 2) + torch.lgamma(x + 3) * torch.special.i1(x)
+
+
+def test_operators_without_a_handler_run_in_pytorch() -> None:
+    x = torch.rand(5)
+    with pytest.warns(TorchWarning) as found:
+        torch.testing.assert_close(compiled(_mixed)(x), _mixed(x))
+    (warning,) = [w for w in found if isinstance(w.message, TorchWarning)]
+    text = str(warning.message)
+    assert text.startswith("PyTorch runs 3 of")
+    assert "aten.special_i1.default" in text and "aten.lgamma.default" in text and "test_torch.py" in text
+
+
+def test_operators_without_a_handler_may_be_an_error() -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as found:
+        compiled(_mixed, fallback="error")(torch.rand(5))
+    error = found.value.inner_exception
+    assert isinstance(error, UserError)
+    assert "the graph uses what is not supported: 2 errors" in str(error)
+    assert 'fix:  options={"fallback": "eager"} lets PyTorch run it' in str(error)
+
+
+def test_draws_keep_their_order_around_what_is_compiled() -> None:
+    def drawn(x: Any) -> Any:
+        first = torch.rand_like(torch.special.i1(x) + 1)
+        return first - torch.rand_like(x) * 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TorchWarning)
+        x, fast = torch.rand(4), compiled(drawn)
+        torch.manual_seed(3)
+        wanted = drawn(x)
+        torch.manual_seed(3)
+        torch.testing.assert_close(fast(x), wanted)
+
+
+def test_complex_numbers_run_in_pytorch() -> None:
+    def spectrum(x: Any) -> Any:
+        return torch.fft.rfft(x * 2).abs() + 1
+
+    x = torch.randn(8)
+    with pytest.warns(TorchWarning):
+        torch.testing.assert_close(compiled(spectrum)(x), spectrum(x), rtol=1e-4, atol=1e-5)
+
+
+def test_an_index_outside_is_a_fault() -> None:
+    fast = compiled(lambda table, place: table[place])
+    with pytest.raises(RuntimeFault, match="index"):
+        fast(torch.rand(3), torch.tensor([1, 5]))
+
+
+# Exported programs
+
+
+def test_a_module_becomes_an_executable(tmp_path: Path) -> None:
+    model, x = Gpt().eval(), torch.randint(30, (2, 7))
+    exe = tw.from_torch(model, (x,), dynamic_shapes=({0: torch.export.Dim("b", min=2, max=64)},), threads=1)
+    exe.save(tmp_path / "gpt.tw")
+    again = tw.load(tmp_path / "gpt.tw")
+    assert [p.name for p in again.inputs] == ["words"]
+    for rows in (2, 5):
+        words = torch.randint(30, (rows, 7))
+        torch.testing.assert_close(torch.from_numpy(again(words.numpy())[0]), model(words), rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeFault, match="outside of the range"):
+        again(torch.randint(30, (1, 7)).numpy())
+
+
+def test_a_stored_program_becomes_an_executable(tmp_path: Path) -> None:
+    model, x = Residual().eval(), torch.randn(1, 3, 8, 8)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "model.pt2")
+    (y,) = tw.from_torch(tmp_path / "model.pt2", threads=1)(x.numpy())
+    torch.testing.assert_close(torch.from_numpy(y), model(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_all_that_an_executable_cannot_be_made_of_is_one_error() -> None:
+    class Mixed(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.lgamma(x)[0] + torch.special.i1(x)
+
+    with pytest.raises(UserError, match="the model uses what is not supported: 2 errors"):
+        tw.from_torch(Mixed(), (torch.rand(3),))
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"thread": 2}, "the backend has no option thread"),
+        ({"dynamic": True}, "dynamic is no option of the backend"),
+        ({"fallback": "never"}, "fallback='never' says nothing"),
+        ({"fallback": 3}, "fallback"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as found:
+        torch.compile(perceptron(), backend=tilewright, options=options)(torch.randn(1, 6))
+    assert text in str(found.value.inner_exception)
+
+
+def test_wrong_modes() -> None:
+    with pytest.raises(UserError, match="the backend has no mode fastest"):
+        tilewright(None, [], mode="fastest")
+
+
+def test_pytorch_finds_the_backend() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    place = project["entry-points"]["torch_dynamo_backends"]["tilewright"]
+    assert EntryPoint("tilewright", place, "torch_dynamo_backends").load() is tilewright
+
+
+def test_importing_tilewright_does_not_import_pytorch() -> None:
+    program = "import sys, tilewright, tilewright.api.compile; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT / "src", capture_output=True, text=True, timeout=60)
+    assert run.stdout.strip() == "False", run.stderr

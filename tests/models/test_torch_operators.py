@@ -1,0 +1,57 @@
+"""PyTorch's database of operators: what compiles agrees with eager, forward and backward; the rest is in a list that
+has to be right (torch_expected.txt). A seeded part of it is always run; `make suite-torch` runs all."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+import torch_operators as database  # noqa: E402
+
+FEW, SEED = 64, 27
+"""How many operators are always run, and which."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """PyTorch's own warnings about its operators do not count."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _some() -> list[object]:
+    return random.Random(SEED).sample(database.operators(), FEW)
+
+
+def _names(operators: list[object]) -> list[str]:
+    return [database.name_of(op) for op in operators]
+
+
+@pytest.mark.parametrize("op", _some(), ids=_names(_some()))
+def test_two_samples_agree_with_eager(op: object) -> None:
+    outcome = database.run(op, torch.float32, 2)
+    assert not outcome.failures, outcome.failures
+    row = database.expected().get((False, database.name_of(op)), "")
+    assert all(name in row for name in outcome.eager), f"not in the list of expectations: {sorted(outcome.eager)}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All operators where they are asked for."""
+    if "whole" in metafunc.fixturenames:
+        asked = database.operators() if metafunc.config.getoption("torch_operators") else []
+        metafunc.parametrize("whole", asked, ids=_names(asked))
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_all_operators(whole: object, backward: bool) -> None:
+    outcome = database.run(whole, torch.float32, database.SAMPLES, backward)
+    assert not outcome.failures, outcome.failures
+    name = database.name_of(whole)
+    assert outcome.row(name, backward) == database.expected().get((backward, name), ""), "update the list"
