@@ -105,7 +105,6 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "distance": _one_of(1, 2),
     "apart": _one_of(4, 16, 1),
     "first": _one_of(1, 2),
-    "least": _one_of(1, 2),
     "level": _one_of(1, 2),
     "map": _one_of(*MAPS),
     "pad": _one_of(0.0, 1.0),

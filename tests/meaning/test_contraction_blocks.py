@@ -337,8 +337,7 @@ def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> No
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 24, 31, 100])
 def test_rows_of_any_number_ask_for_all_of_the_next_panel(rows: int) -> None:
-    """Once there is a whole tile. A panel is asked for a share of it at a time, by the first tiles, by all of few, or
-    by each tile for itself."""
+    """Once there are all tiles that share it; or each tile asks for its own."""
     case, target = Case("m", 96, 64, True).function(), V3
     found = [c.choice for c in candidates_of(case, target) if c.choice.prefetch and c.choice.part_rows]
     assert {c.distance > 0 for c in found} == {True, False}
@@ -347,7 +346,7 @@ def test_rows_of_any_number_ask_for_all_of_the_next_panel(rows: int) -> None:
         asked = asked_for(s.func, {"m": rows})
         panel = choice.tile.columns * 64
         lines = range(panel, 2 * panel, choice.prefetch)
-        if rows >= choice.tile.rows:
+        if rows >= (choice.prefetch_tiles or 0) * (choice.part_rows or 0):
             assert {at // choice.prefetch for at in asked} >= {at // choice.prefetch for at in lines}
         kernel, rng = tw.build(s.func), np.random.default_rng(rows)
         x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((rows, 64), (64, 96), (96,)))

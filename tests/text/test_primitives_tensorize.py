@@ -232,13 +232,6 @@ def prefetch_in_first_tiles(s: tw.Schedule) -> None:
     s.prefetch("w", "j", 1, "k", apart=4, first=1)
 
 
-@case("prefetch-in-first-tiles-of-few", PANELS)
-def prefetch_in_first_tiles_of_few(s: tw.Schedule) -> None:
-    """Panel j + 1 is asked for by four rows, or by as many as there are; two ask for all of it, and one for a half."""
-    in_blocks_of_rows(s)
-    s.prefetch("w", "j", 1, "k", apart=4, first=4, least=2)
-
-
 @case("prefetch-pieces-of-a-difference", PANELS.replace("* w[vj//16, vk, vj%16]", DIFFERENCE))
 def prefetch_pieces_of_a_difference(s: tw.Schedule) -> None:
     """Panels j + 1 and 2 - j lie apart: each iteration asks for its share of both."""

@@ -198,7 +198,7 @@ def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
         hidden /= max(tiles, 1.0)
     elif choice.prefetch_tiles is not None:
         first = choice.prefetch_tiles * choice.part.rows / choice.tile.rows
-        hidden, asked = hidden * min(first / tiles, 1.0), min(tiles, 1.0)
+        hidden, asked = hidden * min(first / tiles, 1.0), min(tiles / first, 1.0)
     found = _asking(whole, target) + max(asked * whole * panel_cycles(level, target, asked=True) - hidden, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
     left = left if not choice.block_panels else 0

@@ -136,11 +136,13 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
         if nest.together is not None and choice.dot is not None:
             s.tensorize(s.get_loops(block)[place], choice.dot.instruction)
     if choice.prefetch > 0 and not choice.distance:
-        _prefetch_constants(s, found, choice, nest, packed, rows, parts)
+        _prefetch_constants(s, found, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, nest, tails)
-    tiles = [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)]
-    whole, *_ = [_jam_tiles(s, loop, parts) for loop in tiles]
+    whole, blocks = [nest.tiles], (dot, *tails) if parts > 1 else ()
+    for tiles in [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in blocks]:
+        made = _jam_tiles(s, tiles, parts)
+        whole = made if tiles is nest.tiles else whole
     if choice.distance:
         _prefetch_own_panels(s, packed, whole, choice)
     if in_first_tile and nest.row is not None and filled is not None:
@@ -191,7 +193,7 @@ def _without_dead_vectors(
 
 
 def _prefetch_constants(
-    s: Schedule, found: Contraction, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None, parts: int
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None
 ) -> None:
     """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
     computed, a few lines with each few terms; of a dynamic number of tiles, by the first ones."""
@@ -200,7 +202,7 @@ def _prefetch_constants(
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
         some = choice.prefetch_tiles
-        first = {} if some is None else {"first": some, "least": min(parts, some)}
+        first = {} if some is None else {"first": some}
         s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
 
