@@ -200,10 +200,10 @@ def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
         first = choice.prefetch_tiles * choice.part.rows / choice.tile.rows
         hidden, asked = hidden * min(first / tiles, 1.0), min(tiles / first, 1.0)
     found = _asking(whole, target) + max(asked * whole * panel_cycles(level, target, asked=True) - hidden, 0.0)
-    left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
-    left = left if not choice.block_panels else 0
-    first = 0 if choice.distance else min(choice.tile.columns, size.columns - left)  # nothing asks for the first panel
-    missed = left + first + (1 - asked) * (size.columns - left - first)
+    # Nothing asks for columns left over, in a loop of their own, and for the first panel, unless its tiles do.
+    alone = 0 if choice.block_panels else size.columns % choice.tile.columns
+    alone += 0 if choice.distance else min(choice.tile.columns, size.columns - alone)
+    missed = alone + (1 - asked) * (size.columns - alone)
     return found + missed / size.columns * added_cycles(read, tile, target, panel=level)
 
 

@@ -139,10 +139,10 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
         _prefetch_constants(s, found, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, nest, tails)
-    whole, blocks = [nest.tiles], (dot, *tails) if parts > 1 else ()
-    for tiles in [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in blocks]:
-        made = _jam_tiles(s, tiles, parts)
-        whole = made if tiles is nest.tiles else whole
+    whole = [nest.tiles]
+    if parts > 1:
+        tiles = [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)]
+        whole, *_ = [_jam_tiles(s, loop, parts) for loop in tiles]
     if choice.distance:
         _prefetch_own_panels(s, packed, whole, choice)
     if in_first_tile and nest.row is not None and filled is not None:
@@ -201,8 +201,7 @@ def _prefetch_constants(
     inner = tiling.inside_of(s, found.block.name, nest.tiles)[0]
     for constant in [rows] if ahead_of_tiles else packed:
         outer = nest.tiles if ahead_of_tiles else nest.panels
-        some = choice.prefetch_tiles
-        first = {} if some is None else {"first": some}
+        first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
         s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
 
 

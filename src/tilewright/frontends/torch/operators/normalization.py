@@ -134,9 +134,8 @@ def batch_norm_in_training(
 ) -> tuple[Tensor, ...]:
     """By the moments of the batch, which also move the running ones; with means and inverse deviations."""
     if not training:
-        inverse = _inverse_root(b, b.wide(running_var), eps)
-        y = _applied(b, x, weight, bias, b.wide(running_mean), inverse)
-        return y, *_nothing(b), running_mean, running_var
+        kept = batch_norm(b, x, weight, bias, running_mean, running_var, momentum=momentum, eps=eps)
+        return *kept, running_mean, running_var
     y, mean, inverse, variance = _by_batch(b, x, weight, bias, eps)
     count = product([d for a, d in enumerate(x.shape) if a != 1])
     if isinstance(count, Const) and count.value == 1:
