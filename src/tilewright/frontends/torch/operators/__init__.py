@@ -14,6 +14,7 @@ from tilewright.frontends.torch.operators import (
     pooling,
     reduction,
     sorting,
+    special,
 )
 from tilewright.frontends.torch.registry import HANDLERS
 
@@ -30,4 +31,5 @@ __all__ = [
     "pooling",
     "reduction",
     "sorting",
+    "special",
 ]
