@@ -153,7 +153,8 @@ class Source:
     def _dense(self, node: Node) -> str:
         """The name of a tensor that lies in memory as the reader took it to."""
         fake, layout, dense = node.meta["val"], Layout.of(node.meta["val"]), f"c{len(self.lines)}"
-        self.lines.append(f"{dense} = {self.names[node]}{'.resolve_neg()' if fake.is_neg() else ''}")
+        resolved = f"{'.resolve_neg()' if fake.is_neg() else ''}{'.resolve_conj()' if fake.is_conj() else ''}"
+        self.lines.append(f"{dense} = {self.names[node]}{resolved}")
         if not layout.moves or layout.order is None:
             self.lines.append(f"if not {dense}.is_contiguous(): {dense} = {dense}.contiguous()")
         else:

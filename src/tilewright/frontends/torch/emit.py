@@ -18,13 +18,16 @@ from tilewright.types.tensor import TensorType
 class TorchEmit(Emit):
     """The builder of one graph function, and the node being read: `results` are the types of its results, None for what
     is no tensor of ours. `promote` says which type PyTorch's rules give its operands, `is_contiguous` whether
-    its first operand lies in order in PyTorch's memory, from the begin of what is allocated for it."""
+    its first operand lies in order in PyTorch's memory, from the begin of what is allocated for it. `pairs` are those of
+    its operands that are complex, `gives_pairs` says whether its first result is."""
 
     def __init__(self, graph: GraphBuilder) -> None:
         super().__init__(graph)
         self.results: Sequence[TensorType | None] = ()
         self.promote: Callable[[], DType] = lambda: dtypes.f32
         self.is_contiguous = False
+        self.pairs: Sequence[Tensor] = ()
+        self.gives_pairs = False
 
     @property
     def result(self) -> TensorType:
@@ -57,6 +60,10 @@ class TorchEmit(Emit):
         """The tensor in the type of the node's result number `n`."""
         result = self.results[n]
         return x if result is None else self.cast(x, result.dtype)
+
+    def is_pair(self, x: Tensor) -> bool:
+        """Whether an operand is complex."""
+        return any(x is pair for pair in self.pairs)
 
     def truth(self, x: Tensor) -> Tensor:
         """Whether each element is other than zero; NaN is."""

@@ -21,13 +21,15 @@ import tilewright.ops as _ops  # noqa: F401  (registers the operators)
 from tilewright.expr import dtypes
 from tilewright.expr.build import equal
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
+from tilewright.frontends.build.handlers import Handler
 from tilewright.frontends.build.problems import AlreadyReported, Unsupported
 from tilewright.frontends.build.scopes import UNREAD, Unread
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.operators import HANDLERS
+from tilewright.frontends.torch.pairs import BY_PARTS, PAIRS, PARTS, is_pair, joined, part
 from tilewright.frontends.torch.registry import arrange
 from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, order_in_memory, symbolic
 from tilewright.frontends.torch.types import dtype_of, is_plain
@@ -131,7 +133,7 @@ class Reader:
         try:
             if isinstance(fake, torch.SymInt) or type(fake) is int:
                 self.values[node] = self.symbols.size(fake)
-            elif is_plain(fake):
+            elif is_plain(fake) or is_pair(fake):
                 self.values[node] = self._param(node, fake)
             else:
                 self.values[node] = UNREAD
@@ -142,11 +144,13 @@ class Reader:
         shape, layout = self.symbols.shape(fake.shape), Layout.of(fake)
         moves = layout.moves and not self.names
         order = layout.order if moves and layout.order is not None else tuple(range(len(shape)))
-        type = TensorType.of(dtype_of(fake.dtype), [shape[a] for a in order])
+        behind, last = ((const(2),), (len(order),)) if is_pair(fake) else ((), ())
+        dtype = PARTS[fake.dtype] if is_pair(fake) else dtype_of(fake.dtype)
+        type = TensorType.of(dtype, (*[shape[a] for a in order], *behind))
         with self.graph.at(node.name):
             tensor = self.emit.of_value(self.graph.param(self.names.get(node, node.name), type), node.name)
             self.taken.append(node)
-            return self.emit.transpose(tensor, [order.index(a) for a in range(len(order))])
+            return self.emit.transpose(tensor, [*[order.index(a) for a in range(len(order))], *last])
 
     def _called_result(self, n: int, node: Node) -> str:
         """What a result is called: by its node where inputs have names."""
@@ -158,6 +162,8 @@ class Reader:
         if not isinstance(tensor, Tensor):
             return self.emit.scalar(False, dtypes.bool_).value  # the read failed
         order = None if self.names else Layout.of(node.meta["val"]).order
+        if order is not None and is_pair(node.meta["val"]):
+            order = (*order, len(order))
         with self.graph.at(node.name):
             return (tensor if order is None else self.emit.transpose(tensor, order)).value
 
@@ -202,16 +208,60 @@ class Reader:
 
     def _called(self, node: Node, fake: Any) -> Known:
         """What a call of an ATen operator gives."""
-        handler = HANDLERS.find(str(node.target))
+        name = str(node.target)
+        several = isinstance(fake, list | tuple)
+        fakes = fake if several else [fake]
+        operands = [a for a in node.all_input_nodes if is_pair(a.meta.get("val"))]
+        if not operands and not any(is_pair(one) for one in fakes):
+            made = self._built(node, fakes, HANDLERS.find(name), self.values)
+        elif PAIRS.find(name) is not None:
+            self.emit.pairs = [known for a in operands if isinstance(known := self.values.get(a), Tensor)]
+            self.emit.gives_pairs = is_pair(fakes[0])
+            made = self._built(node, fakes, PAIRS.find(name), self.values)
+        elif name in BY_PARTS:
+            made = self._by_parts(node, fakes, operands)
+        else:
+            raise Unsupported("there is no handler for it that takes complex tensors")
+        return made if several else made[0]
+
+    def _by_parts(self, node: Node, fakes: Sequence[Any], operands: Sequence[Node]) -> tuple[Known, ...]:
+        """The handler for real tensors, of real and of imaginary parts. A real operand has imaginary parts of 0."""
+        handler, found = HANDLERS.find(str(node.target)), []
+        for n in range(2):
+            values = dict(self.values)
+            for a in node.all_input_nodes:
+                known = values.get(a)
+                if isinstance(known, Tensor) and a in operands:
+                    values[a] = part(self.emit, known, n)
+                elif isinstance(known, Tensor) and n:
+                    values[a] = known * 0
+            found.append(self._built(node, fakes, handler, values, whole=False))
+        return tuple([self._joined(a, c) for a, c in zip(*found, strict=True)])
+
+    def _joined(self, real: Known, imaginary: Known) -> Known:
+        """The pairs of two parts."""
+        if isinstance(real, Tensor) and isinstance(imaginary, Tensor):
+            return joined(self.emit, real, imaginary)
+        return UNREAD
+
+    def _built(
+        self,
+        node: Node,
+        fakes: Sequence[Any],
+        handler: Handler | None,
+        values: Mapping[Node, Known],
+        whole: bool = True,
+    ) -> tuple[Known, ...]:
+        """What a handler gives for the values of a node's operands. Complex results are pairs, or, unless `whole`, one
+        of their parts."""
         if handler is None:
             raise Unsupported("there is no handler for it")
-        several = isinstance(fake, list | tuple)
-        types = [self._type(one) for one in (fake if several else [fake])]
-        if not several and types[0] is None:
+        types = [self._type(one, whole) for one in fakes]
+        if len(types) == 1 and types[0] is None:
             raise Unsupported("its result is no tensor that is supported")
         self.emit.results, self.emit.promote = types, lambda: promoted(node)
-        args = [self._argument(a) for a in node.args]
-        kwargs = {name: self._argument(a) for name, a in node.kwargs.items()}
+        args = [self._argument(a, values) for a in node.args]
+        kwargs = {name: self._argument(a, values) for name, a in node.kwargs.items()}
         self.emit.is_contiguous = begins_contiguous(node)
         source = f"{node.target} '{node.name}'"
         with self.emit.at(source, wanted(node, len(types))):
@@ -220,10 +270,12 @@ class Reader:
             if problems:
                 raise Unsupported("; ".join(problems))
             made = handler.call(self.emit, arguments.inputs, lambda: arguments.attributes, _CHECK)
-            results = tuple([self._compared(t, type) for t, type in zip(made, types, strict=False)])
-        return results if several else results[0]
+            return tuple([self._compared(t, type) for t, type in zip(made, types, strict=False)])
 
-    def _type(self, fake: Any) -> TensorType | None:
+    def _type(self, fake: Any, whole: bool = True) -> TensorType | None:
+        if is_pair(fake):
+            shape = self.symbols.shape(fake.shape)
+            return TensorType.of(PARTS[fake.dtype], (*shape, const(2)) if whole else shape)
         if not is_plain(fake):
             return None
         return TensorType.of(dtype_of(fake.dtype), self.symbols.shape(fake.shape))
@@ -242,17 +294,17 @@ class Reader:
                 raise Unsupported(f"its handler gives {tensor.dtype}{list(tensor.shape)} in place of {type}")
         return tensor if tensor.shape == type.shape else self.emit.reshape(tensor, type.shape)
 
-    def _argument(self, argument: Any) -> Any:
+    def _argument(self, argument: Any, values: Mapping[Node, Known]) -> Any:
         """An argument with values for nodes. AlreadyReported where one of them could not be read."""
         if isinstance(argument, torch.fx.Node):
-            if argument not in self.values and is_size(argument):
-                self.values[argument] = self.symbols.size(argument.meta["val"])
-            value = self.values.get(argument)
+            if argument not in values and is_size(argument):
+                return self.symbols.size(argument.meta["val"])
+            value = values.get(argument)
             if isinstance(value, Tensor | Expr):
                 return value
             raise AlreadyReported
         if isinstance(argument, list | tuple):
-            return [self._argument(a) for a in argument]
+            return [self._argument(a, values) for a in argument]
         return argument
 
     def _constant(self, node: Node) -> Tensor:

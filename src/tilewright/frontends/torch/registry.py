@@ -8,7 +8,7 @@ order; a number becomes a tensor without dimensions. What a handler has no param
 unless it says only where a result lies in memory (`PLACES`). Lists of tensors are keyword parameters.
 
 Kinds of keyword parameters, each possibly `| None`: `int`, `float`, `bool`, `str`, `Ints`, `Bools`, which are known
-while the model is read; `Number`, of any type; `Size` and `Sizes`, which may be dynamic; `DType`; `Tensors`.
+while the model is read; `Number`, of any type but `complex`; `Size` and `Sizes`, which may be dynamic; `DType`; `Tensors`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tilewright.frontends.build.handlers import Handler, Handlers
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Size
 from tilewright.frontends.build.values import Number, Tensor
+from tilewright.frontends.torch.pairs import PARTS
 from tilewright.frontends.torch.types import dtype_of
 from tilewright.types.tensor import dim
 
@@ -109,6 +110,8 @@ def _converted(name: str, value: Any, kind: str) -> Any:
             return value
         case "float" if isinstance(value, int | float):
             return float(value)
+        case "complex" if isinstance(value, int | float | complex):
+            return complex(value)
         case "int":
             return _known(name, value)
         case "Ints":
@@ -120,7 +123,7 @@ def _converted(name: str, value: Any, kind: str) -> Any:
         case "Sizes" if all(isinstance(v, int | Expr) for v in value):
             return tuple([dim(v) for v in value])
         case "DType":
-            return dtype_of(value)
+            return PARTS[value] if value in PARTS else dtype_of(value)
         case "Tensors" if all(isinstance(v, Tensor | None) for v in value):
             return tuple(value)
     raise Unsupported(f"its argument {name!r} is {_shown(value)}, which is not supported")

@@ -1,6 +1,8 @@
 """Coefficients of Bessel and Airy functions in double precision, from the Cephes library (S. L. Moshier, Methods and
 Programs for Mathematical Functions, 1989): those of the highest power, or Chebyshev polynomial, first."""
 
+from __future__ import annotations
+
 # exp(-x) I0(x) for 0 <= x <= 8, by Chebyshev polynomials of x/2 - 2
 I0_SMALL = (
     -4.4153416464793395e-18, 3.3307945188222384e-17, -2.431279846547955e-16, 1.715391285555133e-15,

@@ -1,5 +1,5 @@
-"""The regularized incomplete gamma functions of f64 tensors (Numerical Recipes, 6.2): a series where x is below a + 1, a
-continued fraction beyond."""
+"""The regularized incomplete gamma functions of f64 tensors (Numerical Recipes, 6.2): a series where x is below a + 1,
+a continued fraction beyond."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.frontends.torch.operators import (
     attention,
+    complex,
     convolution,
     creation,
     elementwise,
@@ -21,6 +22,7 @@ from tilewright.frontends.torch.registry import HANDLERS
 __all__ = [
     "HANDLERS",
     "attention",
+    "complex",
     "convolution",
     "creation",
     "elementwise",
