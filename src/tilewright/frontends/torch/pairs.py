@@ -1,7 +1,7 @@
 """Complex tensors: pairs of real numbers in a last dimension, as PyTorch's memory has them.
 
-Operators that take each part by itself (`BY_PARTS`) are read twice by their handlers for real tensors. Those that mix the
-parts have handlers of their own, `PAIRS`, which take and give pairs as tensors with that last dimension. Any other
+Operators that take each part by itself (`BY_PARTS`) are read twice by their handlers for real tensors. Those that mix
+the parts have handlers of their own, `PAIRS`, which take and give pairs as tensors with that last dimension. Any other
 operator of complex tensors is not supported.
 """
 

@@ -8,7 +8,8 @@ order; a number becomes a tensor without dimensions. What a handler has no param
 unless it says only where a result lies in memory (`PLACES`). Lists of tensors are keyword parameters.
 
 Kinds of keyword parameters, each possibly `| None`: `int`, `float`, `bool`, `str`, `Ints`, `Bools`, which are known
-while the model is read; `Number`, of any type but `complex`; `Size` and `Sizes`, which may be dynamic; `DType`; `Tensors`.
+while the model is read; `Number`, of any type but `complex`; `complex`; `Size` and `Sizes`, which may be dynamic;
+`DType`; `Tensors`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.composed import product
@@ -9,7 +10,7 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Size, static_of
 from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.torch.emit import TorchEmit
-from tilewright.frontends.torch.registry import Tensors, handles
+from tilewright.frontends.torch.registry import Sizes, Tensors, handles
 from tilewright.ops.scatter import Reduction
 
 
@@ -207,3 +208,46 @@ def put(b: TorchEmit, x: Tensor, index: Tensor, source: Tensor, *, accumulate: b
     updates = b.cast(b.reshape(source, (count,)), flat.dtype)
     reduction = Reduction.ADD if accumulate else Reduction.NONE
     return b.done(b.reshape(b.op("scatter_elements", flat, places, updates, axis=0, reduction=reduction), x.shape))
+
+
+@handles("aten.index_reduce.default")
+def index_reduce(
+    b: TorchEmit, x: Tensor, index: Tensor, source: Tensor, *, dim: int, reduce: str, include_self: bool = True
+) -> Tensor:
+    """Parts of the source combined with those of x that the indices along an axis name."""
+    if not x.rank:
+        index, source = (b.reshape(t, (1,)) for t in (index, source))
+        return scatter_reduce(b, x, index, source, dim=0, reduce=reduce, include_self=include_self)
+    axis = b.axis(dim, x.rank)
+    places = b.broadcast(b.align(b.reshape(index, (product(index.shape),)), axis, x.rank), source.shape)
+    return scatter_reduce(b, x, places, source, dim=axis, reduce=reduce, include_self=include_self)
+
+
+def _counted(b: TorchEmit, mask: Tensor) -> Tensor:
+    """The number of each element among those that a flat mask takes; 0 for the others."""
+    order = b.cumulative("sum", b.cast(mask, dtypes.i64), 0) - 1
+    return b.select(mask, order, 0)
+
+
+@handles("aten.masked_scatter.default")
+def masked_scatter(b: TorchEmit, x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """x with the elements of the source, in order, where the mask holds. A call fails if there are too few."""
+    flat = b.reshape(source, (product(source.shape),))
+    if isinstance(flat.shape[0], Const) and flat.shape[0].value == 0:
+        raise Unsupported("a source without elements is not supported")
+    count = product(b.extents)
+    where = b.reshape(b.broadcast(mask, b.extents), (count,))
+    places = b.checked(_counted(b, where), flat.shape[0], "element of the source", from_end=False)
+    own = b.reshape(b.broadcast(x, b.extents), (count,))
+    return b.reshape(b.select(where, b.take(flat, places, 0), own), b.extents)
+
+
+@handles("aten.masked_scatter_backward.default")
+def masked_scatter_backward(b: TorchEmit, grad: Tensor, mask: Tensor, *, sizes: Sizes) -> Tensor:
+    """The gradients where the mask holds, in order, and zeros behind them."""
+    count, size = product(grad.shape), product(b.extents)
+    where = b.reshape(b.broadcast(mask, grad.shape), (count,))
+    places = b.checked(_counted(b, where), size, "element of the source", from_end=False)
+    updates = b.select(where, b.reshape(b.wide(grad), (count,)), 0)
+    empty = b.broadcast(b.scalar(0, updates.dtype), (size,))
+    return b.done(b.reshape(b.op("scatter_elements", empty, places, updates, axis=0, reduction=Reduction.ADD), b.extents))

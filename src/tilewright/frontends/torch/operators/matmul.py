@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.torch.emit import TorchEmit
-from tilewright.frontends.torch.registry import handles
+from tilewright.frontends.torch.registry import Ints, handles
 from tilewright.frontends.torch.types import wide
 
 
@@ -69,3 +69,23 @@ def addmv(b: TorchEmit, x: Tensor, y: Tensor, z: Tensor, *, beta: Number = 1, al
 def addbmm(b: TorchEmit, x: Tensor, y: Tensor, z: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """The products of all matrices of a batch, added up."""
     return _added(b, x, sums(b, "bik,bkj->ij", y, z), beta, alpha)
+
+
+@handles("aten._trilinear.default")
+def trilinear(
+    b: TorchEmit,
+    x: Tensor,
+    y: Tensor,
+    z: Tensor,
+    *,
+    expand1: Ints,
+    expand2: Ints,
+    expand3: Ints,
+    sumdim: Ints,
+    unroll_dim: int = 1,
+) -> Tensor:
+    """The products of three tensors, each with dimensions of extent one added, summed over some dimensions."""
+    parts = zip((x, y, z), (expand1, expand2, expand3), strict=True)
+    first, second, third = (b.unsqueeze(b.wide(t), new) for t, new in parts)
+    made = first * second * third
+    return b.done(b.reduce("sum", made, b.axes(sumdim, made.rank)))

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const
 from tilewright.frontends.build.composed import mean_over, product
+from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.reading import static_of
 from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.registry import Ints, handles
@@ -166,3 +171,61 @@ def _running(kind: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 handles("aten.cummax.default")(_running("max"))
 handles("aten.cummin.default")(_running("min"))
+
+
+@handles("aten.logcumsumexp.default")
+def running_log_sum(b: TorchEmit, x: Tensor, *, dim: int) -> Tensor:
+    """The logarithms of sums of exponentials of all elements up to each: one after the other, without overflow."""
+    if not x.rank:
+        return x
+    axis = b.axis(dim, x.rank)
+    order = [axis, *(a for a in range(x.rank) if a != axis)]
+    moved = b.transpose(b.wide(x), order)
+    nothing = b.broadcast(b.scalar(float("-inf"), moved.dtype), moved.shape[1:])
+    loop = Loop(b, "logcumsumexp", moved.shape[0], [nothing], [moved], [False])
+    (before,), (one,), body = loop.states, loop.slices, loop.b
+    high, low = body.map("max", before, one), body.map("min", before, one)
+    added = high + body.map("log1p", body.map("exp", low - high))
+    alike = body.map("and", body.map("eq", low, high), body.map("isinf", low))
+    made = body.select(alike, high, added)
+    _, (found,) = loop.finish([made], [made], [False])
+    return b.done(b.transpose(found, [order.index(a) for a in range(x.rank)]))
+
+
+def _norm(b: TorchEmit, x: Tensor, p: float) -> Tensor:
+    """The p-norm along the last dimension: for 0 the number of elements other than 0, for infinity the greatest."""
+    size, last = b.map("abs", x), [x.rank - 1]
+    if p == 0:
+        return b.reduce("sum", b.cast(b.truth(x), x.dtype), last)
+    if p == 1:
+        return b.reduce("sum", size, last)
+    if p == 2:
+        return b.map("sqrt", b.reduce("sum", x * x, last))
+    if p == float("inf"):
+        return b.reduce("max", size, last)
+    return b.map("pow", b.reduce("sum", b.map("pow", size, p), last), 1 / p)
+
+
+@handles("aten._cdist_forward.default")
+def distances(b: TorchEmit, x: Tensor, y: Tensor, *, p: float, compute_mode: int | None = None) -> Tensor:
+    """The p-norms of the differences of each row of x and each row of y."""
+    if isinstance(x.shape[-1], Const) and x.shape[-1].value == 0:
+        return b.broadcast(b.scalar(0, b.result.dtype), b.extents)
+    apart = b.unsqueeze(b.wide(x), [x.rank - 1]) - b.unsqueeze(b.wide(y), [y.rank - 2])
+    return b.done(_norm(b, apart, p))
+
+
+@handles("aten._pdist_forward.default")
+def pair_distances(b: TorchEmit, x: Tensor, *, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of each row and each row behind it."""
+    static = static_of(x.shape)
+    if static is None or static[0] > MOST_ROWS:
+        raise Unsupported(f"distances of {x.shape[0]} rows are not supported: {MOST_ROWS} at most")
+    if static[0] < 2 or static[1] == 0:
+        return b.broadcast(b.scalar(0, b.result.dtype), b.extents)
+    first, second = (b.of_array(i.astype(np.int64)) for i in np.triu_indices(static[0], 1))
+    return b.done(_norm(b, b.take(b.wide(x), first, 0) - b.take(b.wide(x), second, 0), p))
+
+
+MOST_ROWS = 256
+"""Of which all pairs are constants of a program: 32640."""

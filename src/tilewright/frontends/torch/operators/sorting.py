@@ -1,14 +1,18 @@
-"""Sorted elements and their places; equal elements keep their order."""
+"""Sorted elements and their places; equal elements keep their order. Elements by their rank, and places in what is
+sorted already."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.problems import Unsupported
-from tilewright.frontends.build.reading import Size
+from tilewright.frontends.build.reading import Size, static_of
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
-from tilewright.frontends.torch.registry import handles
+from tilewright.frontends.torch.registry import Tensors, handles
 
 
 def _first(b: TorchEmit, x: Tensor, dim: int, count: Expr | None, largest: bool) -> tuple[Tensor, ...]:
@@ -47,3 +51,128 @@ def topk(
     if isinstance(count, Const) and count.value == 0:
         raise Unsupported("no element at all is asked for")
     return _first(b, x, dim, count, largest)
+
+
+def _only_one_place(b: TorchEmit, x: Tensor, index: int = 1) -> None:
+    """Of equal elements eager's algorithms take any: of integers, which often are equal, places are not supported."""
+    if b.wants(index) and not x.dtype.is_float:
+        raise Unsupported("the place of one of several equal integers is not supported")
+
+
+def _along(b: TorchEmit, x: Tensor, dim: int) -> tuple[Tensor, int]:
+    """The tensor with at least one dimension, and the axis; there must be elements along it."""
+    x = x if x.rank else b.reshape(x, (1,))
+    axis = b.axis(dim, x.rank)
+    if isinstance(x.shape[axis], Const) and x.shape[axis] is const(0):
+        raise Unsupported("one of no elements is not supported")
+    return x, axis
+
+
+def _shaped(b: TorchEmit, found: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    return b.reshape(found, b.extents), b.reshape(place, b.extents)
+
+
+@handles("aten.kthvalue.default")
+def kth_value(b: TorchEmit, x: Tensor, *, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The element that k - 1 others come before."""
+    _only_one_place(b, x)
+    x, axis = _along(b, x, dim)
+    values, places = _first(b, x, axis, const(k), False)
+    return _shaped(b, b.pick(values, axis, k - 1), b.pick(places, axis, k - 1))
+
+
+def _middle(b: TorchEmit, x: Tensor, axis: int, skips: bool) -> tuple[Tensor, Tensor]:
+    """The lower median along an axis and its place: among numbers alone, or NaN where there is one."""
+    values, places = _first(b, x, axis, None, False)
+    last = b.of_size(x.shape[axis] - 1)
+    none = b.cast(b.map("isnan", x), dtypes.i64) if x.dtype.is_float else b.full(x.shape, 0, dtypes.i64)
+    count = b.reduce("sum", none, [axis], keepdims=True)
+    numbers = b.map("max", last - count, 0)
+    rank = b.map("floordiv", numbers, 2)
+    if not skips:
+        rank = b.select(b.map("lt", 0, count), numbers + 1, b.map("floordiv", last, 2))
+        rank = b.map("min", rank, last)
+    return b.gather_elements(values, rank, axis), b.gather_elements(places, rank, axis)
+
+
+def _median(skips: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    def handler(b: TorchEmit, x: Tensor, *, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        _only_one_place(b, x)
+        x, axis = _along(b, x, dim)
+        return _shaped(b, *_middle(b, x, axis, skips))
+
+    return handler
+
+
+def _whole_median(skips: bool) -> Callable[..., Tensor]:
+    def handler(b: TorchEmit, x: Tensor) -> Tensor:
+        flat, _ = _along(b, b.reshape(x, (product(x.shape),)), 0)
+        return b.reshape(_middle(b, flat, 0, skips)[0], ())
+
+    return handler
+
+
+for _name, _skips in {"median": False, "nanmedian": True}.items():
+    handles(f"aten.{_name}.dim")(_median(_skips))
+    handles(f"aten.{_name}.default")(_whole_median(_skips))
+
+
+@handles("aten.mode.default")
+def mode(b: TorchEmit, x: Tensor, *, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The element that there are most of, the least of several: the longest run of what is sorted."""
+    _only_one_place(b, x)
+    x, axis = _along(b, x, dim)
+    values, places = _first(b, x, axis, None, False)
+    place = b.broadcast(b.align(b.iota((x.shape[axis],), 0), axis, x.rank), x.shape)
+    before = b.gather_elements(values, b.map("max", place - 1, 0), axis)
+    begin = b.cumulative("max", b.select(b.map("ne", values, before), place, 0), axis)
+    longest = b.arg_reduce("max", place - begin, axis, keepdims=True)
+    return _shaped(b, b.gather_elements(values, longest, axis), b.gather_elements(places, longest, axis))
+
+
+@handles("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
+def places_in_sorted(
+    b: TorchEmit,
+    sequence: Tensor,
+    x: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensors | None = None,
+) -> Tensor:
+    """How many elements of a sorted sequence, its last dimension, are below each number, or, `right`, not above it."""
+    if sorter is not None:
+        raise Unsupported("a sequence that is sorted by indices is not supported")
+    return _places(b, sequence, x, right or side == "right")
+
+
+@handles("aten.bucketize.Tensor", "aten.bucketize.Scalar")
+def buckets(
+    b: TorchEmit, x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    return _places(b, boundaries, x, right)
+
+
+def _places(b: TorchEmit, sequence: Tensor, x: Tensor, right: bool) -> Tensor:
+    """By halves: as many steps as the number of elements has bits."""
+    static = static_of(sequence.shape[-1:])
+    if static is None:
+        raise Unsupported("a sequence of a dynamic number of elements is not supported")
+    if static == (0,):
+        return b.broadcast(b.scalar(0, b.result.dtype), b.extents)
+    dtype = b.promote()
+    sequence, x = b.cast(sequence, dtype), b.broadcast(b.cast(x, dtype), b.extents)
+    low = b.broadcast(b.scalar(0, dtypes.i64), x.shape)
+    high = b.broadcast(b.scalar(static[0], dtypes.i64), x.shape)
+    for _ in range(static[0].bit_length()):
+        middle = b.map("shr", low + high, 1)
+        place = b.map("min", middle, static[0] - 1)
+        one = b.gather_elements(sequence, place, x.rank - 1) if sequence.rank > 1 else b.take(sequence, place, 0)
+        before = b.map("not", b.map("lt" if right else "le", x, one))
+        open = b.map("lt", low, high)
+        low, high = (
+            b.select(b.map("and", open, before), middle + 1, low),
+            b.select(b.map("and", open, b.map("not", before)), middle, high),
+        )
+    return b.done(low)
