@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.frontends.torch.operators import (
+    adaptive_pooling,
     attention,
     complex,
     convolution,
@@ -21,6 +22,7 @@ from tilewright.frontends.torch.registry import HANDLERS
 
 __all__ = [
     "HANDLERS",
+    "adaptive_pooling",
     "attention",
     "complex",
     "convolution",

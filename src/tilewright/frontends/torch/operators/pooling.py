@@ -17,11 +17,12 @@ from tilewright.frontends.torch.registry import Ints, Sizes, handles
 from tilewright.ops.scatter import Reduction
 
 
-def _windows(x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool) -> Windows:
-    """The windows over the last dimensions. With `ceil_mode`, more padding behind lets a last window in that begins
+def _windows(
+    x: Tensor, n: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
+) -> Windows:
+    """The windows over the last n dimensions. With `ceil_mode`, more padding behind lets a last window in that begins
     inside."""
-    n = 2
-    if x.rank not in (3, 4):
+    if x.rank not in (n + 1, n + 2):
         raise Unsupported(f"pools over {x.rank} dimensions are not supported")
     kernel, padding, dilation = (_each(p, n) for p in (kernel, padding, dilation))
     stride = _each(stride, n) if stride else kernel
@@ -45,8 +46,8 @@ def _overhang(extent: Expr, padding: int, span: int, stride: int) -> Expr:
     return select(less(count * stride, extent + padding), count * stride - rest, 0)
 
 
-def _batched(b: TorchEmit, x: Tensor) -> Tensor:
-    return b.unsqueeze(x, [0]) if x.rank == 3 else x
+def _batched(b: TorchEmit, x: Tensor, n: int) -> Tensor:
+    return b.unsqueeze(x, [0]) if x.rank == n + 1 else x
 
 
 @handles("aten.max_pool2d_with_indices.default")
@@ -61,8 +62,8 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """The maxima, and where each is in its image, flat: the first of equal ones."""
-    view = _windows(x, kernel_size, stride, padding, dilation, ceil_mode)
-    image = _batched(b, x)
+    view = _windows(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
+    image = _batched(b, x, 2)
     best = b.window(
         "max", padded(b, image, view.low, view.high, x.dtype.min), view.kernel, view.strides, view.dilations
     )
@@ -73,7 +74,7 @@ def max_pool(
     return b.reshape(best, b.extents), places
 
 
-@handles("aten.max_pool2d_with_indices_backward.default")
+@handles("aten.max_pool2d_with_indices_backward.default", "aten.max_pool3d_with_indices_backward.default")
 def max_pool_backward(
     b: TorchEmit,
     grad: Tensor,
@@ -87,10 +88,10 @@ def max_pool_backward(
     ceil_mode: bool,
 ) -> Tensor:
     """Each gradient at the place of its maximum; those of one place are added."""
-    rank = x.rank
-    size = product(x.shape[rank - 2 :])
-    channels = simplify(product(x.shape[: rank - 2]))
-    places = b.reshape(indices, (channels, product(grad.shape[rank - 2 :])))
+    front = x.rank - _dimensions(b)
+    size = product(x.shape[front:])
+    channels = simplify(product(x.shape[:front]))
+    places = b.reshape(indices, (channels, product(grad.shape[front:])))
     checked = b.checked(places, size, "index", from_end=False)
     updates = b.reshape(b.wide(grad), places.shape)
     empty = b.broadcast(b.scalar(0, updates.dtype), (channels, size))
@@ -99,7 +100,7 @@ def max_pool_backward(
 
 
 def _counts(b: TorchEmit, x: Tensor, view: Windows, padding: Ints, include: bool, divisor: int | None) -> Tensor | None:
-    """How many elements each window is the mean of, along the last two dimensions; None where all have as many."""
+    """How many elements each window is the mean of, along the last dimensions; None where all have as many."""
     static = all(isinstance(e, Const) and e.value == 0 for e in (*view.low, *view.high))
     if divisor is not None or static:
         return None
@@ -110,12 +111,12 @@ def _counts(b: TorchEmit, x: Tensor, view: Windows, padding: Ints, include: bool
         inside = b.pad(inside, [own], [own], 1 if include else 0)
         inside = b.pad(inside, [0], [simplify(view.high[d] - own)], 0)
         along = b.window("sum", inside, view.kernel[d : d + 1], view.strides[d : d + 1], (1,))
-        aligned = b.align(along, 2 + d, 4)
+        aligned = b.align(along, 2 + d, x.rank)
         count = aligned if count is None else count * aligned
     return count
 
 
-@handles("aten.avg_pool2d.default")
+@handles("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def average_pool(
     b: TorchEmit,
     x: Tensor,
@@ -128,15 +129,16 @@ def average_pool(
     divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window: of its elements in the image, and with `count_include_pad` of those in the padding."""
-    view = _windows(x, kernel_size, stride, padding, (1,), ceil_mode)
-    image = b.wide(_batched(b, x))
-    total = b.window("sum", padded(b, image, view.low, view.high), view.kernel, view.strides, (1, 1))
-    count = _counts(b, image, view, _each(padding, 2), count_include_pad, divisor_override)
+    n = _dimensions(b)
+    view = _windows(x, n, kernel_size, stride, padding, (1,), ceil_mode)
+    image = b.wide(_batched(b, x, n))
+    total = b.window("sum", padded(b, image, view.low, view.high), view.kernel, view.strides, (1,) * n)
+    count = _counts(b, image, view, _each(padding, n), count_include_pad, divisor_override)
     y = total / (divisor_override or math.prod(view.kernel)) if count is None else total / count
     return b.done(b.reshape(y, b.extents))
 
 
-@handles("aten.avg_pool2d_backward.default")
+@handles("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
 def average_pool_backward(
     b: TorchEmit,
     grad: Tensor,
@@ -151,9 +153,10 @@ def average_pool_backward(
 ) -> Tensor:
     """The sum, for each element, of its windows' gradients over their counts: those of a window spread a stride apart,
     and summed by windows of stride 1 that look back."""
-    view = _windows(x, kernel_size, stride, padding, (1,), ceil_mode)
-    image, wide = _batched(b, x), b.wide(_batched(b, grad))
-    count = _counts(b, b.wide(image), view, _each(padding, 2), count_include_pad, divisor_override)
+    n = _dimensions(b)
+    view = _windows(x, n, kernel_size, stride, padding, (1,), ceil_mode)
+    image, wide = _batched(b, x, n), b.wide(_batched(b, grad, n))
+    count = _counts(b, b.wide(image), view, _each(padding, n), count_include_pad, divisor_override)
     each = wide / (divisor_override or math.prod(view.kernel)) if count is None else wide / count
     spread = _spread(b, each, view.strides)
     low = [0, 0, *(k - 1 for k in view.kernel)]
@@ -162,48 +165,20 @@ def average_pool_backward(
         extent = image.shape[2 + d] + p  # up to the last element of the image, from the first of the padding
         high.append(simplify(extent - spread.shape[2 + d]))  # type: ignore[arg-type]
         assert k > 0
-    sums = b.window("sum", b.pad(spread, low, high), view.kernel, (1, 1), (1, 1))
+    sums = b.window("sum", b.pad(spread, low, high), view.kernel, (1,) * n, (1,) * n)
     part = b.slice(sums, [0, 0, *view.low], image.shape, clamped=True)
     return b.done(b.reshape(part, x.shape))
 
 
+def _dimensions(b: TorchEmit) -> int:
+    """Over how many dimensions the pool is that is being read, as its name says."""
+    return 3 if "pool3d" in b.graph.source else 2
+
+
 def _spread(b: TorchEmit, x: Tensor, strides: Sequence[int]) -> Tensor:
-    """stride - 1 zeros behind each element of the last two dimensions."""
-    n, c, h, w = x.shape
-    split = b.reshape(x, (n, c, h, 1, w, 1))
-    wide = b.pad(split, [0] * 6, [0, 0, 0, strides[0] - 1, 0, strides[1] - 1])
-    return b.reshape(wide, (n, c, simplify(h * strides[0]), simplify(w * strides[1])))
-
-
-def _even(x: Tensor, y: Sequence[Expr]) -> Ints:
-    """The sizes of windows that part an image evenly into as many as the result has."""
-    found = []
-    for whole, parts in zip(x.shape[-2:], y[-2:], strict=True):
-        if not isinstance(whole, Const) or not isinstance(parts, Const):
-            raise Unsupported("windows of dynamic sizes are not supported")
-        if parts.value == 0 or whole.value % parts.value:
-            raise Unsupported(f"{parts} windows of several sizes over {whole} elements are not supported")
-        found.append(int(whole.value // parts.value))
-    return tuple(found)
-
-
-@handles("aten.adaptive_max_pool2d.default")
-def adaptive_max_pool(b: TorchEmit, x: Tensor, *, output_size: Sizes) -> tuple[Tensor | None, ...]:
-    """The maxima of as many windows as are asked for, and their places."""
-    size = _even(x, b.extents)
-    return max_pool(b, x, kernel_size=size, stride=size)
-
-
-@handles("aten.adaptive_max_pool2d_backward.default")
-def adaptive_max_pool_backward(b: TorchEmit, grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
-    return max_pool_backward(b, grad, x, indices, kernel_size=(), stride=(), padding=(), dilation=(), ceil_mode=False)
-
-
-@handles("aten._adaptive_avg_pool2d_backward.default")
-def adaptive_average_pool_backward(b: TorchEmit, grad: Tensor, x: Tensor) -> Tensor:
-    """Each element gets its share of the gradient of its window."""
-    h, w = _even(x, grad.shape)
-    front = grad.shape[:-2]
-    wide = b.reshape(b.wide(grad) / (h * w), (*front, grad.shape[-2], 1, grad.shape[-1], 1))
-    spread = b.broadcast(wide, (*front, grad.shape[-2], h, grad.shape[-1], w))
-    return b.done(b.reshape(spread, x.shape))
+    """stride - 1 zeros behind each element of the last dimensions."""
+    spatial = x.shape[2:]
+    split = b.reshape(x, (*x.shape[:2], *(e for d in spatial for e in (d, const(1)))))
+    high = [0, 0, *(e for s in strides for e in (0, s - 1))]
+    wide = b.pad(split, [0] * len(high), high)
+    return b.reshape(wide, (*x.shape[:2], *(simplify(d * s) for d, s in zip(spatial, strides, strict=True))))

@@ -12,7 +12,7 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Size, static_of
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
-from tilewright.frontends.torch.registry import Tensors, handles
+from tilewright.frontends.torch.registry import handles
 
 
 def _first(b: TorchEmit, x: Tensor, dim: int, count: Expr | None, largest: bool) -> tuple[Tensor, ...]:
@@ -135,15 +135,17 @@ def places_in_sorted(
     b: TorchEmit,
     sequence: Tensor,
     x: Tensor,
+    sorter: Tensor | None = None,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: Tensors | None = None,
 ) -> Tensor:
-    """How many elements of a sorted sequence, its last dimension, are below each number, or, `right`, not above it."""
+    """How many elements of a sorted sequence, its last dimension, are below each number, or, `right`, not above it. The
+    sorter has the order that sorts the sequence."""
     if sorter is not None:
-        raise Unsupported("a sequence that is sorted by indices is not supported")
+        order = b.checked(sorter, sequence.shape[-1], "index", from_end=False)
+        sequence = b.gather_elements(sequence, order, sequence.rank - 1)
     return _places(b, sequence, x, right or side == "right")
 
 
