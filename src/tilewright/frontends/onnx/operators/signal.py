@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tilewright.expr import dtypes
 from tilewright.expr.build import equal, less, less_equal, select
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.composed import product
 from tilewright.frontends.build.emit import Emit

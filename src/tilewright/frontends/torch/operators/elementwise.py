@@ -370,8 +370,8 @@ def bitcast(b: TorchEmit, x: Tensor, *, dtype: DType) -> Tensor:
 
 @handles("aten.frexp.Tensor")
 def fraction_and_exponent(b: TorchEmit, x: Tensor) -> tuple[Tensor, Tensor]:
-    """A fraction in [1/2, 1) and a power of two; 0, infinities and NaN have the exponent 0. By the bits of f64, in which
-    what is subnormal in narrower types is not."""
+    """A fraction in [1/2, 1) and a power of two; 0, infinities and NaN have the exponent 0. By the bits of f64, in
+    which what is subnormal in narrower types is not."""
     wide = b.cast(x, dtypes.f64)
     subnormal = b.map("lt", b.map("abs", wide), 2.0**-1022)
     scaled = b.select(subnormal, wide * 2.0**54, wide)

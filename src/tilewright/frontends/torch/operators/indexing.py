@@ -250,4 +250,6 @@ def masked_scatter_backward(b: TorchEmit, grad: Tensor, mask: Tensor, *, sizes: 
     places = b.checked(_counted(b, where), size, "element of the source", from_end=False)
     updates = b.select(where, b.reshape(b.wide(grad), (count,)), 0)
     empty = b.broadcast(b.scalar(0, updates.dtype), (size,))
-    return b.done(b.reshape(b.op("scatter_elements", empty, places, updates, axis=0, reduction=Reduction.ADD), b.extents))
+    return b.done(
+        b.reshape(b.op("scatter_elements", empty, places, updates, axis=0, reduction=Reduction.ADD), b.extents)
+    )

@@ -13,13 +13,11 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.build.windows import Windows, first_places, padded
 from tilewright.frontends.torch.emit import TorchEmit
-from tilewright.frontends.torch.registry import Ints, Sizes, handles
+from tilewright.frontends.torch.registry import Ints, handles
 from tilewright.ops.scatter import Reduction
 
 
-def _windows(
-    x: Tensor, n: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
-) -> Windows:
+def _windows(x: Tensor, n: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool) -> Windows:
     """The windows over the last n dimensions. With `ceil_mode`, more padding behind lets a last window in that begins
     inside."""
     if x.rank not in (n + 1, n + 2):

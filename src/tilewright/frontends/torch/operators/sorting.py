@@ -150,9 +150,7 @@ def places_in_sorted(
 
 
 @handles("aten.bucketize.Tensor", "aten.bucketize.Scalar")
-def buckets(
-    b: TorchEmit, x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
-) -> Tensor:
+def buckets(b: TorchEmit, x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     return _places(b, boundaries, x, right)
 
 
