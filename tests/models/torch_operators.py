@@ -234,17 +234,23 @@ def outcomes(dtype: torch.dtype, most: int, backward: bool, only: str = "") -> I
             yield op, run(op, dtype, most, backward)
 
 
-def update() -> int:
-    """Writes the list of expectations. What fails is not in it, and printed."""
+def update(only: str = "") -> int:
+    """Writes the list of expectations: of the operators whose names have `only` in them, where that is given. What fails
+    is not in it, and printed."""
     head = f"# What does not compile as a whole, in {SAMPLES} samples of each operator: torch_operators.py --update\n"
-    rows = []
+    before = expected()
+    rows: dict[tuple[bool, str], str] = {}
     for backward in (False, True):
-        for op, outcome in outcomes(torch.float32, SAMPLES, backward):
+        for op in operators():
+            name = name_of(op)
+            if only not in name:
+                rows[backward, name] = before.get((backward, name), "")
+                continue
+            outcome = run(op, torch.float32, SAMPLES, backward)
+            rows[backward, name] = "" if outcome.failures else outcome.row(name, backward)
             if outcome.failures:
-                print(f"fails: {name_of(op)} {outcome.failures[:2]}", flush=True)
-            elif row := outcome.row(name_of(op), backward):
-                rows.append(row)
-        EXPECTED.write_text(head + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+                print(f"fails: {name} {outcome.failures[:2]}", flush=True)
+    EXPECTED.write_text(head + "".join(f"{row}\n" for row in rows.values() if row), encoding="utf-8")
     return 0
 
 
@@ -257,7 +263,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--update", action="store_true")
     given = parser.parse_args(arguments)
     if given.update:
-        return update()
+        return update(given.only)
     counts: dict[str, int] = {}
     start = time.time()
     for op, outcome in outcomes(getattr(torch, given.dtype), given.samples, given.backward, given.only):
