@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,9 @@ import torch_operators as database  # noqa: E402
 
 FEW, SEED = 64, 27
 """How many operators are always run, and which."""
+
+OTHERS = (torch.bfloat16, torch.int64, torch.bool)
+"""Other types than f32 that operators are run with."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,23 +39,26 @@ def _names(operators: list[object]) -> list[str]:
 
 
 @pytest.mark.parametrize("op", _some(), ids=_names(_some()))
-def test_two_samples_agree_with_eager(op: object) -> None:
-    outcome = database.run(op, torch.float32, 2)
-    assert not outcome.failures, outcome.failures
-    row = database.expected().get((False, database.name_of(op)), "")
-    assert all(name in row for name in outcome.eager), f"not in the list of expectations: {sorted(outcome.eager)}"
+def test_two_samples_agree_with_eager(op: Any) -> None:
+    for dtype in (torch.float32, *(t for t in OTHERS if op.supports_dtype(t, "cpu"))):
+        outcome = database.run(op, dtype, 2)
+        assert not outcome.failures, (dtype, outcome.failures)
+        row = database.expected().get((False, database.listed(op, dtype)), "")
+        assert all(name in row for name in outcome.eager), f"not in the list of expectations: {sorted(outcome.eager)}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All operators where they are asked for."""
-    if "whole" in metafunc.fixturenames:
-        asked = database.operators() if metafunc.config.getoption("torch_operators") else []
-        metafunc.parametrize("whole", asked, ids=_names(asked))
+    """All operators, for every type and direction, where they are asked for."""
+    if "case" in metafunc.fixturenames:
+        asked = database.CASES if metafunc.config.getoption("torch_operators") else ()
+        cases = [(backward, dtype, op) for backward, dtype in asked for op in database.operators(dtype)]
+        ids = [f"{'backward' if back else 'forward'}-{database.listed(op, dtype)}" for back, dtype, op in cases]
+        metafunc.parametrize("case", cases, ids=ids)
 
 
-@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_all_operators(whole: object, backward: bool) -> None:
-    outcome = database.run(whole, torch.float32, database.SAMPLES, backward)
+def test_all_operators(case: tuple[bool, Any, Any]) -> None:
+    backward, dtype, op = case
+    outcome = database.run(op, dtype, database.SAMPLES, backward)
     assert not outcome.failures, outcome.failures
-    name = database.name_of(whole)
+    name = database.listed(op, dtype)
     assert outcome.row(name, backward) == database.expected().get((backward, name), ""), "update the list"

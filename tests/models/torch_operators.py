@@ -3,6 +3,7 @@ compared with eager within the tolerances that PyTorch's tests have.
 
     python tests/models/torch_operators.py --samples 3 --backward --only matmul      # prints what falls back or fails
     python tests/models/torch_operators.py --update                                  # writes the list of expectations
+    python tests/models/torch_operators.py --update --only matmul                    # of these operators alone
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ UNINITIALIZED = ("empty", "new_empty", "empty_like", "empty_strided", "empty_per
 SAMPLES = 4
 """How many samples of an operator the list of expectations is about: three minutes forward, ten backward."""
 
+CASES = (
+    (False, torch.float32), (True, torch.float32), (False, torch.bfloat16), (False, torch.int64), (False, torch.bool)
+)  # fmt: skip
+"""What the list of expectations is about: the direction (backward or not), and the type of the samples."""
+
 EXPECTED = Path(__file__).parent / "torch_expected.txt"
 """Of each operator that does not compile as a whole: the direction, its name, a word for what comes of it, and the
 operators that run in PyTorch."""
@@ -83,7 +89,8 @@ class Outcome:
         return "compiles" if self.compared else "skipped"
 
     def row(self, name: str, backward: bool) -> str:
-        """The line of the list of expectations; nothing for an operator that compiles as a whole."""
+        """The line of the list of expectations, by what the list calls the operator; nothing for one that compiles as a
+        whole."""
         if self.word == "compiles":
             return ""
         rest = self.eager if self.eager else {s.removeprefix("eager: ") for s in self.skipped}
@@ -109,6 +116,11 @@ def _has_nothing_to_compare(name: str) -> bool:
 
 def name_of(op: OpInfo) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def listed(op: OpInfo, dtype: torch.dtype) -> str:
+    """What the list of expectations calls an operator: with the type of its samples, but for f32."""
+    return name_of(op) if dtype is torch.float32 else f"{name_of(op)} of {str(dtype).removeprefix('torch.')}"
 
 
 def run(op: OpInfo, dtype: torch.dtype, most: int, backward: bool = False) -> Outcome:
@@ -235,22 +247,22 @@ def outcomes(dtype: torch.dtype, most: int, backward: bool, only: str = "") -> I
 
 
 def update(only: str = "") -> int:
-    """Writes the list of expectations: of the operators whose names have `only` in them, where that is given. What fails
-    is not in it, and printed."""
+    """Writes the list of expectations, of the operators whose names have `only` in them. What fails is not in it, and
+    printed."""
     head = f"# What does not compile as a whole, in {SAMPLES} samples of each operator: torch_operators.py --update\n"
     before = expected()
-    rows: dict[tuple[bool, str], str] = {}
-    for backward in (False, True):
-        for op in operators():
-            name = name_of(op)
-            if only not in name:
-                rows[backward, name] = before.get((backward, name), "")
-                continue
-            outcome = run(op, torch.float32, SAMPLES, backward)
-            rows[backward, name] = "" if outcome.failures else outcome.row(name, backward)
-            if outcome.failures:
-                print(f"fails: {name} {outcome.failures[:2]}", flush=True)
-    EXPECTED.write_text(head + "".join(f"{row}\n" for row in rows.values() if row), encoding="utf-8")
+    rows = []
+    for backward, dtype in CASES:
+        for op in operators(dtype):
+            name = listed(op, dtype)
+            row = before.get((backward, name), "")
+            if only in name:
+                outcome = run(op, dtype, SAMPLES, backward)
+                row = "" if outcome.failures else outcome.row(name, backward)
+                if outcome.failures:
+                    print(f"fails: {name} {outcome.failures[:2]}", flush=True)
+            rows.append(f"{row}\n" if row else "")
+    EXPECTED.write_text(head + "".join(rows), encoding="utf-8")
     return 0
 
 

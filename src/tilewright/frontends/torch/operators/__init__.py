@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.frontends.torch.operators import (
     adaptive_pooling,
     attention,
+    bits,
     complex,
     convolution,
     creation,
@@ -25,6 +26,7 @@ __all__ = [
     "HANDLERS",
     "adaptive_pooling",
     "attention",
+    "bits",
     "complex",
     "convolution",
     "creation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Size
@@ -54,10 +55,11 @@ def _of(b: TorchEmit, value: Number) -> Tensor:
 
 
 @handles("aten.arange.start_step")
-def arange(b: TorchEmit, *, start: Size = 0, end: Size = 0, step: Size = 1, dtype: DType | None = None) -> Tensor:
-    """start + i * step, computed in i64."""
-    place = b.iota(b.extents, 0)
-    return b.done(place * b.of_size(step) + b.of_size(start))
+def arange(b: TorchEmit, start: Tensor, end: Tensor, step: Tensor, *, dtype: DType | None = None) -> Tensor:
+    """start + i * step, computed in i64, or f64 where one of them is no integer."""
+    exact = dtypes.f64 if start.dtype.is_float or step.dtype.is_float else dtypes.i64
+    place = b.cast(b.iota(b.extents, 0), exact)
+    return b.done(place * b.cast(step, exact) + b.cast(start, exact))
 
 
 @handles("prims.iota.default")

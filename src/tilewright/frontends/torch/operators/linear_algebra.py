@@ -243,13 +243,16 @@ def _rows_of(b: TorchEmit, pivots: Tensor, count: Expr) -> Tensor:
 @handles("aten.lu_unpack.default")
 def unpacked(
     b: TorchEmit, x: Tensor, pivots: Tensor, *, unpack_data: bool = True, unpack_pivots: bool = True
-) -> tuple[Tensor, Tensor, Tensor]:
-    if not (unpack_data and unpack_pivots):
-        raise Unsupported("factors that are only unpacked in part are not supported")
+) -> tuple[Tensor, ...]:
+    """P, L and U; what is not asked for has no elements."""
     both = _matrices(b, x)
     lower, upper = _parts(b, both)
-    order = permutation(b, _rows_of(b, pivots, both.shape[1]), dtypes.f64)
-    return _given(b, order, 0), _given(b, lower, 1), _given(b, upper, 2)
+    found = (permutation(b, _rows_of(b, pivots, both.shape[1]), dtypes.f64), lower, upper)
+    asked = (unpack_pivots, unpack_data, unpack_data)
+    types = [type for type in b.results if type is not None]
+    return tuple(
+        [_given(b, found[n], n) if asked[n] else b.full(type.shape, 0, type.dtype) for n, type in enumerate(types)]
+    )
 
 
 @handles("aten.linalg_lu_solve.default")
