@@ -18,7 +18,7 @@ ONE = {
     for name in (
         "i0", "i0e", "i1", "i1e", "modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0",
         "scaled_modified_bessel_k1", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "airy_ai",
-        "spherical_bessel_j0", "erfc", "erfcx", "gammaln", "digamma", "log_ndtr",
+        "spherical_bessel_j0", "erfc", "gammaln", "digamma", "log_ndtr",
     )
 }  # fmt: skip
 

@@ -20,11 +20,8 @@ ATTENTIONS = "scaled_dot"
 """A part of the names of attentions."""
 
 KEPT = frozenset(
-    ("dropout", "native_dropout", "lift", "lift_fresh", "detach",
-     "i0", "igamma", "igammac", "nextafter", "frexp", "erfcx", "special_erfcx", "special_log_ndtr",
-     "erfc", "special_erfc", "erfinv", "lgamma", "digamma", "polygamma", "mvlgamma", "complex", "polar", "angle",
-     "as_strided_scatter", "diagonal_scatter", "special_i0e", "special_i1", "special_i1e", "special_ndtri",
-     "special_zeta", "special_bessel_j0", "special_bessel_j1", "special_spherical_bessel_j0", "resize_as", "rrelu")
+    ("dropout", "native_dropout", "lift", "lift_fresh", "detach", "erfcx", "special_erfcx", "special_erfc", "complex",
+     "polar", "angle", "as_strided_scatter", "diagonal_scatter", "resize_as", "rrelu")
 )  # fmt: skip
 """Operators that stay whole without a handler: what they are broken up into has none either, or writes in place; and
 those by which AOTAutograd tells the tensors that a graph holds."""

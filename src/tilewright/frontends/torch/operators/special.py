@@ -1,4 +1,5 @@
-"""Special functions, computed in f64 and rounded once: eager's own, in the type of the operands, are less exact."""
+"""Special functions, computed in f64 and rounded once: eager's own, in the type of the operands, are less exact. Of
+`special_erfcx` eager's f32 is off by more than PyTorch's tests allow, 4e-6: it has no handler."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tilewright.frontends.build.special.bessel import (
 )
 from tilewright.frontends.build.special.gamma import digamma, log_gamma, log_multigamma, polygamma, trigamma, zeta
 from tilewright.frontends.build.special.incomplete_gamma import incomplete_gamma
-from tilewright.frontends.build.special.normal import erfc, inverse_erf, log_normal, normal_quantile, scaled_erfc
+from tilewright.frontends.build.special.normal import erfc, inverse_erf, log_normal, normal_quantile
 from tilewright.frontends.build.special.orthogonal import (
     CHEBYSHEV,
     HERMITE_H,
@@ -50,7 +51,6 @@ _FUNCTIONS: dict[str, Callable[[TorchEmit, Tensor], Tensor]] = {
     "special_spherical_bessel_j0": spherical_j0,
     "special_airy_ai": airy_ai,
     "erfc": erfc,
-    "special_erfcx": scaled_erfc,
     "erfinv": inverse_erf,
     "special_ndtri": normal_quantile,
     "special_log_ndtr": log_normal,
