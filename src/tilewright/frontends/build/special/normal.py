@@ -107,10 +107,3 @@ def normal_quantile(b: Emit, y: Tensor) -> Tensor:
     found = below(b, tail, math.exp(-2), far, middle)
     end = b.map("copysign", b.scalar(float("inf"), y.dtype), apart)
     return b.select(b.map("eq", tail, 0), end, below(b, tail, 0, float("nan"), found))
-
-
-def log_normal(b: Emit, x: Tensor) -> Tensor:
-    """The logarithm of the share of the normal distribution below x."""
-    t = x * math.sqrt(0.5)
-    left = b.map("log", scaled_erfc(b, -b.map("min", t, 0)) * 0.5) - t * t
-    return below(b, x, -1, left, b.map("log1p", erfc(b, t) * -0.5))
