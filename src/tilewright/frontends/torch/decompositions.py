@@ -20,9 +20,8 @@ ATTENTIONS = "scaled_dot"
 """A part of the names of attentions."""
 
 KEPT = frozenset(
-    (
-     "dropout", "native_dropout", "lift", "lift_fresh", "detach", "erfcx", "special_erfcx", "special_erfc",
-     "special_log_ndtr", "complex",     "polar", "angle", "as_strided_scatter", "diagonal_scatter", "resize_as", "rrelu")
+    ("dropout", "native_dropout", "lift", "lift_fresh", "detach", "erfcx", "special_erfcx", "special_erfc",
+     "special_log_ndtr", "complex", "polar", "angle", "as_strided_scatter", "diagonal_scatter", "resize_as", "rrelu")
 )  # fmt: skip
 """Operators that stay whole without a handler: what they are broken up into has none either, or writes in place; and
 those by which AOTAutograd tells the tensors that a graph holds."""

@@ -1,5 +1,7 @@
-"""Special functions, computed in f64 and rounded once: eager's own, in the type of the operands, are less exact. `special_erfcx`
-and `special_log_ndtr` have no handler: what gradients take of them in f32 is off by 4e-6 in eager, more than tests allow."""
+"""Special functions, computed in f64 and rounded once: eager's own, in the type of the operands, are less exact.
+
+`special_erfcx` and `special_log_ndtr` have no handler: gradients that take what eager gives of them in f32 are off by
+4e-6, more than PyTorch's tests allow."""
 
 from __future__ import annotations
 
