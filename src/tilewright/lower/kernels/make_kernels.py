@@ -9,12 +9,14 @@ Kernels that come to the same program share one function.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.analysis.dataflow import Reference
 from tilewright.analysis.structure import Form, form_of
 from tilewright.expr.nodes import Const, Var
+from tilewright.graph.constants import held, known
 from tilewright.graph.edit import in_order, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
@@ -36,11 +38,11 @@ images so small, or windows so wide, that terms of zeros count."""
 
 def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:
     """The module with a loops function for each kernel of the plan of each graph function, and calls of them there."""
-    known = _Programs()
-    return over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
+    programs = _Programs()
+    return over_graphs(module, lambda m, f: _planned(m, f, choose(f), programs))
 
 
-def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
+def _planned(module: Module, graph: GraphFunction, plan: Plan, programs: _Programs) -> Module:
     constants = {v: node.attrs for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     calls: dict[Node, Node] = {}
@@ -48,10 +50,10 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
         inputs, outputs = kernel.reads(), kernel.outputs
         fixed = _fixed(module, kernel, constants)
         form = form_of_kernel(kernel, fixed)
-        met = known.met(form)
+        met = programs.met(form)
         if met is None:
             function = _function(_unique(_name(kernel), {*module.functions, *functions}), kernel, inputs, fixed)
-            met = known.enter(form, function)
+            met = programs.enter(form, function)
             if met[0] == function.name:
                 functions[function.name] = function
         attrs = Call(*met, tuple(v.type for v in outputs))
@@ -132,12 +134,14 @@ def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
 def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) -> dict[Value, bool]:
     """The constants that a kernel reads, and whether they are known to be finite: small ones that are multiplied by
     what was padded are looked at."""
-    padded = any(node.op.name == "pad" for node in kernel.nodes)
+    padded, arrays = any(node.op.name == "pad" for node in kernel.nodes), held(module.constants)
     factors = {v for node in kernel.nodes if padded and node.op.name == "contract" for v in node.inputs}
 
     def finite(v: Value) -> bool:
-        array = module.constants[constants[v].name]
-        return v.type.dtype.is_float and array.size <= MOST_LOOKED_AT and is_finite(array)
+        if not v.type.dtype.is_float or math.prod(v.type.static_shape() or ()) > MOST_LOOKED_AT:
+            return False
+        array = known(arrays[constants[v].name])
+        return array is not None and is_finite(array)
 
     return {v: v in factors and finite(v) for v in kernel.reads() if v in constants}
 
