@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Cast, Const, Expr, Le, Mul, Var, as_expr, const

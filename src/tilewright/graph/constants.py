@@ -9,7 +9,7 @@ take memory beside the packed form until then, and the system as much time to gi
 
 The numbers of a `Weight` are given when the program has been compiled, and may be given again. What passes compute from
 a weight is pending, too, and computed from the new numbers in the same way (runtime/weights.py). No pass may look at
-numbers that are not known: `Edit.array` and `known` answer None.
+numbers that are not known: `Edit.array` and `array_if_known` answer None.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Weight:
         return self.numbers
 
 
-def known(constant: Held | None) -> Array | None:
+def array_if_known(constant: Held | None) -> Array | None:
     """The array that a constant is, None where a weight decides it, or where there is no constant."""
     return None if constant is None or varies(constant) else read(constant)
 

@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.core.asking import FunctionFailure
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Expr
-from tilewright.graph.constants import Held, held, known
+from tilewright.graph.constants import Held, array_if_known, held
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Attributes, TypeContext
@@ -144,7 +144,7 @@ class Edit:
 
     def array(self, value: Value) -> Array | None:
         """The array of a value that a `constant` node defines; None where it varies with a weight."""
-        return known(self.held(value))
+        return array_if_known(self.held(value))
 
     def held(self, value: Value) -> Held | None:
         """The array of a value that a `constant` node defines, which may be pending, and vary with a weight."""

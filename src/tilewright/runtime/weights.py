@@ -1,10 +1,10 @@
 """Constants of a program that are computed when a caller gives the numbers of its weights.
 
-    ready = exe.weights.prepare({w: array, v: other})        folds, transposes and packs, as compiling does for constants
+    ready = exe.weights.prepare({w: array, v: other})        folds, transposes and packs, as compiling does otherwise
     exe.call_at(addresses, sizes, ready.table)               as often as the numbers stay
 
-Whoever calls knows when numbers have changed, and prepares them again. Constants that are weights as they stand are read
-where the caller has them; of others there is one copy, in the form in which kernels read it.
+Whoever calls knows when numbers have changed, and prepares them again. Constants that are weights as they stand are
+read where the caller has them; of others there is one copy, in the form in which kernels read it.
 """
 
 from __future__ import annotations

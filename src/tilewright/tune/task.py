@@ -25,7 +25,7 @@ from tilewright.core.forced import Forced
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr
 from tilewright.expr.variables import variables_of
-from tilewright.graph.constants import held, known
+from tilewright.graph.constants import array_if_known, held
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
 from tilewright.graph.symbolic import Call, Constant
@@ -110,7 +110,7 @@ def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Ta
         if buffer.scope is Scope.CONSTANT and not buffer.dtype.is_float:
             attrs = made[value].attrs
             assert isinstance(attrs, Constant)
-            array = known(constants[attrs.name])
+            array = array_if_known(constants[attrs.name])
             if array is None:
                 return None  # a weight of whole numbers, which nobody knows
             numbers[n] = array

@@ -64,8 +64,8 @@ def make_backend(options: Options, compile: Compile) -> Callable[[Any, Sequence[
 
 def compile_graph(graph: Any, options: Options, compile: Compile, steady: Collection[int] = ()) -> Call:
     """What runs a graph of ATen operators whose nodes carry fake tensors: a function of one list of arguments, which it
-    empties. The `steady` ones, by their numbers, are weights. UserError for what is not supported, where nothing may run
-    in PyTorch."""
+    empties; `steady` are the numbers of those that are weights. UserError for what is not supported, where nothing may
+    run in PyTorch."""
     with unset_fake_temporarily():
         return _Graph(graph, options, compile, steady).call()
 

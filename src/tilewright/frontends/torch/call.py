@@ -32,8 +32,8 @@ from tilewright.frontends.torch.stages import Node, is_item
 from tilewright.frontends.torch.weights import Cache
 
 Run = Callable[..., None]
-"""Runs compiled code on the addresses of its inputs and results, the values of its symbols and, where it has weights, the
-table of what depends on them."""
+"""Runs compiled code on the addresses of its inputs and results, the values of its symbols and, where it has weights,
+the table of what depends on them."""
 
 Call = Callable[[list[Any]], list[Any]]
 
@@ -141,8 +141,8 @@ class Source:
         self.learn(node)
 
     def compiled(self, read: Read, run: Run, cache: Cache | None) -> None:
-        """Compiled code: the inputs as they are to lie in memory, its results, and the call; `cache` has what is prepared
-        of its weights, if it has any."""
+        """Compiled code: the inputs as they are to lie in memory, its results, and the call; `cache` has what was
+        prepared of its weights, if it has any."""
         pointers = [f"{self._dense(node)}.data_ptr()" for node in read.inputs] + ["0"] * read.spare
         sizes = [self.symbol(s) for s in read.symbols]
         for node in read.results:

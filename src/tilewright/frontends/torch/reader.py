@@ -76,8 +76,8 @@ class Layout:
 @dataclass
 class Read:
     """What was read: the module, its inputs and results as nodes of the graph, the symbols whose values a call gives,
-    and for each of these whether an input that nothing reads has it as its extent (`spare`, behind the others); `weights`
-    are inputs that are no parameters of the module but weights."""
+    and for each of these whether an input that nothing reads has it as its extent (`spare`, behind the others).
+    `weights` are inputs that the module takes as weights and not as parameters."""
 
     module: Module
     inputs: list[Node]
@@ -92,8 +92,8 @@ class Reader:
     """Reads `nodes`, from `inputs` and of which `outputs` are wanted; `constant` finds what a get_attr node stands for.
     `failed` has the nodes that are not supported, with the reasons; what they give are further parameters.
 
-    Inputs that are `held` are the constants of these tensors, those that are `steady` weights. Where inputs have `names`, parameters are called so and,
-    as results, lie in order."""
+    Inputs that are `held` are the constants of these tensors, those that are `steady` are weights. Where inputs have
+    `names`, parameters are called so and, as results, lie in order."""
 
     inputs: Sequence[Node]
     nodes: Sequence[Node]

@@ -3,9 +3,9 @@
     s5 = (a0._version, a0.data_ptr(), a1._version, a1.data_ptr(), )          in each call: one comparison
     w5 = ready5.current if ready5.current.stamp == s5 else ready5.find(s5, (a0, a1, ))
 
-A tensor's version grows with each change in place that PyTorch knows of: by optimizers, `load_state_dict`, `copy_`, views
-and `detach()`. It does not with writes through `.data` and NumPy. One graph may serve several modules, such as the blocks
-of a network: each set of tensors has packed forms of its own, which go when one of the tensors does.
+A tensor's version grows with each change in place that PyTorch knows of: by optimizers, `load_state_dict`, `copy_`,
+views and `detach()`. It does not with writes through `.data` and NumPy. One graph may serve several modules, such as
+the blocks of a network: each set of tensors has packed forms of its own, which go when one of the tensors does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Stamp = tuple[int, ...] | None
 
 @dataclass(slots=True)
 class Prepared:
-    """What was prepared for tensors of this stamp. It holds their memory, so that no other tensor gets its addresses."""
+    """What was prepared for tensors of this stamp. It holds their memory, so that no others get its addresses."""
 
     stamp: Stamp = None
     table: int = 0

@@ -16,7 +16,7 @@ from dataclasses import replace
 from tilewright.analysis.dataflow import Reference
 from tilewright.analysis.structure import Form, form_of
 from tilewright.expr.nodes import Const, Var
-from tilewright.graph.constants import held, known
+from tilewright.graph.constants import array_if_known, held
 from tilewright.graph.edit import in_order, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
@@ -38,11 +38,11 @@ images so small, or windows so wide, that terms of zeros count."""
 
 def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:
     """The module with a loops function for each kernel of the plan of each graph function, and calls of them there."""
-    programs = _Programs()
-    return over_graphs(module, lambda m, f: _planned(m, f, choose(f), programs))
+    known = _Programs()
+    return over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
 
 
-def _planned(module: Module, graph: GraphFunction, plan: Plan, programs: _Programs) -> Module:
+def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
     constants = {v: node.attrs for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     calls: dict[Node, Node] = {}
@@ -50,10 +50,10 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, programs: _Progra
         inputs, outputs = kernel.reads(), kernel.outputs
         fixed = _fixed(module, kernel, constants)
         form = form_of_kernel(kernel, fixed)
-        met = programs.met(form)
+        met = known.met(form)
         if met is None:
             function = _function(_unique(_name(kernel), {*module.functions, *functions}), kernel, inputs, fixed)
-            met = programs.enter(form, function)
+            met = known.enter(form, function)
             if met[0] == function.name:
                 functions[function.name] = function
         attrs = Call(*met, tuple(v.type for v in outputs))
@@ -140,7 +140,7 @@ def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) 
     def finite(v: Value) -> bool:
         if not v.type.dtype.is_float or math.prod(v.type.static_shape() or ()) > MOST_LOOKED_AT:
             return False
-        array = known(arrays[constants[v].name])
+        array = array_if_known(arrays[constants[v].name])
         return array is not None and is_finite(array)
 
     return {v: v in factors and finite(v) for v in kernel.reads() if v in constants}
