@@ -19,6 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,11 @@ def time_calls(case: Case, rounds: int) -> dict[str, object]:
     model, x = Touched(case.make()), torch.zeros(1)
     programs: dict[str, Callable[[], Any]] = {}
     for engine in ENGINES:
-        called = model if engine == "eager" else torch.compile(Touched(case.make()), backend=engine)
-        programs[engine] = lambda called=called: called(x)  # type: ignore[misc]
+        touched = model if engine == "eager" else torch.compile(Touched(case.make()), backend=engine)
+        programs[engine] = partial(touched, x)
     with torch.no_grad():
+        for called in programs.values():
+            called()  # compiles
         taken = race(programs, rounds, TURN_SECONDS)
     return {"parameters": len(model.numbers), **{engine: samples.seconds for engine, samples in taken.items()}}
 
