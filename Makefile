@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign suite-torch stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables train-model bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-torch bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables train-model bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -117,6 +117,10 @@ bench-precision: $(PEER)
 # Minutes. The arena and its bound, and what processes hold that compile and run: make bench-memory ARGS=--quick
 bench-memory: $(PEER)
 	$(BIN)/python -m benchmarks.memory $(ARGS)
+
+# Half an hour, most of it Inductor's compiler. torch.compile, with Inductor and eager: make bench-torch ARGS='--only ViT --quick'
+bench-torch: $(PEER)
+	$(BIN)/python -m benchmarks.torch_speed $(ARGS)
 
 # From the start of a process to the first result: make bench-start ARGS="--only 'BERT|ResNet'"
 bench-start: $(PEER)

@@ -22,6 +22,7 @@ from tilewright.core.passes import Pass, Record, run_passes
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.variables import variables_of
+from tilewright.graph.constants import Held, held, read, varies
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Reserve
@@ -35,6 +36,7 @@ from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.plan_report import Choices, KernelRow
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program, Site
+from tilewright.runtime.weights import Weights
 from tilewright.store import Json
 from tilewright.target import Target
 from tilewright.target.machine import is_elf
@@ -112,7 +114,10 @@ def link(
     `provenance` says what it was compiled from."""
     known = compiled.choices if compiled.again is not None else None
     inside = Inside(lambda: stages_of(compiled, target), known, compiled.origin)
-    return Executable(program_of(compiled, target, provenance), lambda: inside, seconds=seconds, threads=threads)
+    program, constants = program_of(compiled, target, provenance), held(compiled.module.constants)
+    taken = [constants[name] for name in compiled.constants]
+    weights = Weights(taken, program.checked) if any(map(varies, taken)) else None
+    return Executable(program, lambda: inside, seconds=seconds, threads=threads, weights=weights)
 
 
 def _in_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -121,8 +126,14 @@ def _in_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def arrays_of(module: Module, names: Sequence[str]) -> tuple[np.ndarray[Any, Any], ...]:
-    """The constants of these names as programs read them."""
-    return tuple([_in_rows(module.constants[name]) for name in names])
+    """The constants of these names as programs read them; for one that varies with weights, a place of its type."""
+    constants = held(module.constants)
+    return tuple([_place(c) if varies(c) else _in_rows(read(c)) for c in (constants[name] for name in names)])
+
+
+def _place(constant: Held) -> np.ndarray[Any, Any]:
+    """An array of a constant's type that takes no memory."""
+    return np.broadcast_to(np.zeros((), constant.dtype), constant.shape)
 
 
 def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json] = MappingProxyType({})) -> Program:

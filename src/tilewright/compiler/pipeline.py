@@ -43,6 +43,7 @@ from tilewright.lower.graph.shift_signs import shift_signs
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.lower.graph.sink_constants import sink_constants
 from tilewright.lower.graph.strassen import strassen
+from tilewright.lower.graph.turn_places import turn_places
 from tilewright.lower.graph.widen_padding import widen_padding
 from tilewright.lower.graph.winograd import winograd
 from tilewright.lower.kernels.alternate import alternate
@@ -92,6 +93,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("sink", sink_constants, GRAPH, since=1),
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", lambda module: read_in_place(module, target), GRAPH, since=1),
+        Pass("turn-places", lambda module: turn_places(module, target), GRAPH, since=2),
         Pass("winograd", lambda module: winograd(module, target, rounds), GRAPH, since=3),
         Pass("merge-taps", lambda module: merge_taps(module, target) if rounds else module, GRAPH, since=HIGHEST),
         Pass("lay-out", lambda module: lay_out(module, target, rounds), GRAPH, since=2),

@@ -14,12 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Cast, Const, Expr, Le, Mul, Var, as_expr, const
 from tilewright.expr.overflow import fits
+from tilewright.graph.constants import Held, as_constants
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
@@ -37,7 +36,7 @@ class GraphBuilder:
         self.symbols: list[Var] = []
         self.params: list[Value] = []
         self.nodes: list[Node] = []
-        self.constants: dict[str, np.ndarray[Any, Any]] = {}
+        self.constants: dict[str, Held] = {}
         self.source = ""
         self.bodies: dict[str, GraphFunction] = {}
         self.outside: Callable[[Value], Value] | None = None
@@ -74,8 +73,8 @@ class GraphBuilder:
         """The value in this function; in a body, the parameter for a value from outside, where the builder knows it."""
         return value if self.outside is None or value in self._own else self.outside(value)
 
-    def constant(self, name: str, array: np.ndarray[Any, Any]) -> Value:
-        """The module constant `name` (made unique), held without a copy."""
+    def constant(self, name: str, array: Held) -> Value:
+        """The module constant `name` (made unique), held without a copy: an array, or what is held of a weight."""
         from_array = dtypes.from_numpy(array.dtype)
         if from_array is None:
             raise InternalError(f"constant {name} has the element type {array.dtype}, which has no counterpart")
@@ -213,7 +212,7 @@ class GraphBuilder:
             run.update((name, self.bodies[name]) for name in names)
             waiting += [run[name] for name in dict.fromkeys(names)]
         bodies = {name: body for name, body in self.bodies.items() if name in run}
-        return Module({function.name: function, **bodies}, dict(self.constants), function.name)
+        return Module({function.name: function, **bodies}, as_constants(self.constants), function.name)
 
 
 def _default(attributes: type[Attributes]) -> Attributes:

@@ -6,6 +6,10 @@
 
 What a pass makes of a large constant is often read once, when constants are packed for a kernel. As an array it would
 take memory beside the packed form until then, and the system as much time to give that memory as to write the result.
+
+The numbers of a `Weight` are given when the program has been compiled, and may be given again. What passes compute from
+a weight is pending, too, and computed from the new numbers in the same way (runtime/weights.py). No pass may look at
+numbers that are not known: `Edit.array` and `array_if_known` answer None.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.report.errors import UserError
 from tilewright.types.room import Room
 
 Array = np.ndarray[Any, Any]
@@ -24,11 +29,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """An array of this element type and shape that `make` computes in the room that it is given, each time the same."""
+    """An array of this element type and shape that `make` computes in the room that it is given, each time the same,
+    unless it `varies` with a weight."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     make: Callable[[Room], Array]
+    varies: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -37,6 +44,42 @@ class Pending:
 
 
 Held = Array | Pending
+
+
+class Weight:
+    """A constant whose numbers are given after compiling, and may change between calls. `numbers` are set while what
+    depends on them is computed; `held` is what a module has of it."""
+
+    def __init__(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.name = name
+        self.numbers: Array | None = None
+        self.held = Pending(dtype, shape, self._make, varies=True)
+
+    def _make(self, room: Room) -> Array:
+        if self.numbers is None:
+            raise UserError(
+                f"the numbers of the weight {self.name} are not known",
+                why="they are given to the compiled program, and may change between its calls",
+                fix="call the program with them: exe.weights.prepare(arrays)",
+            )
+        return self.numbers
+
+
+def array_if_known(constant: Held | None) -> Array | None:
+    """The array that a constant is, None where a weight decides it, or where there is no constant."""
+    return None if constant is None or varies(constant) else read(constant)
+
+
+def varies(constant: Held) -> bool:
+    """Whether a constant is a weight, or computed from one."""
+    return isinstance(constant, Pending) and constant.varies
+
+
+def computed(make: Callable[..., Array], dtype: np.dtype[Any], shape: tuple[int, ...], *inputs: Held) -> Held:
+    """What `make` computes from the arrays of constants: at once, or each time that it is read where they vary."""
+    if not any(map(varies, inputs)):
+        return make(*map(read, inputs))
+    return Pending(dtype, shape, lambda _: make(*map(read, inputs)), varies=True)
 
 
 class Constants(Mapping[str, Array]):

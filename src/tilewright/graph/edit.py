@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.core.asking import FunctionFailure
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Expr
-from tilewright.graph.constants import Held, held, read
+from tilewright.graph.constants import Held, array_if_known, held
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Attributes, TypeContext
@@ -143,12 +143,11 @@ class Edit:
         return node.attrs.name if node is not None and isinstance(node.attrs, Constant) else None
 
     def array(self, value: Value) -> Array | None:
-        """The array of a value that a `constant` node defines."""
-        found = self.held(value)
-        return None if found is None else read(found)
+        """The array of a value that a `constant` node defines; None where it varies with a weight."""
+        return array_if_known(self.held(value))
 
     def held(self, value: Value) -> Held | None:
-        """The array of a value that a `constant` node defines, which may be pending."""
+        """The array of a value that a `constant` node defines, which may be pending, and vary with a weight."""
         name = self.constant_name(value)
         return None if name is None else self.constants[name]
 

@@ -31,6 +31,7 @@ from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.graph.attributes import expressions_in
+from tilewright.graph.constants import held
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, TypeContext
 from tilewright.graph.symbolic import Call, Constant, Require, Size, binds_extents, given_fields
@@ -69,6 +70,7 @@ class _Verifier:
 
     def __init__(self, module: Module, function: GraphFunction) -> None:
         self.module = module
+        self.constants = held(module.constants)
         self.function = function
         self.errors: list[UserError] = []
         self.values: set[Value] = set()
@@ -239,16 +241,16 @@ class _Verifier:
                 self.fail(node, node.op.name, why, f'write before this line: require({shown}, message="…")')
 
     def constant(self, node: Node, attrs: Constant) -> None:
-        array = self.module.constants.get(attrs.name)
+        array = self.constants.get(attrs.name)
         if array is None:
-            held = ", ".join(sorted(self.module.constants)[:8]) or "none"
-            fix = f"add it to the module's constants, which are: {held}"
+            names = ", ".join(sorted(self.constants)[:8]) or "none"
+            fix = f"add it to the module's constants, which are: {names}"
             self.fail(node, "", f"the module has no constant {attrs.name}", fix)
             return
         dtype = from_numpy(array.dtype)
         if dtype is None or TensorType.of(dtype, array.shape) is not attrs.type:
-            held = f"{dtype or array.dtype}[{', '.join(map(str, array.shape))}]"
-            self.fail(node, "", f"the constant {attrs.name} is {held}, not {attrs.type}", f"write its type as {held}")
+            found = f"{dtype or array.dtype}[{', '.join(map(str, array.shape))}]"
+            self.fail(node, "", f"the constant {attrs.name} is {found}, not {attrs.type}", f"write its type as {found}")
 
     def size(self, node: Node, attrs: Size) -> None:
         (symbol,) = node.binds

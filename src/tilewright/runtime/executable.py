@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from tilewright.runtime.transfer import from_bytes, to_bytes
 if TYPE_CHECKING:
     from tilewright.runtime.inside import Inside
     from tilewright.runtime.profile import Profile
+    from tilewright.runtime.weights import Weights
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +63,8 @@ class Executable(Inspected):
 
     `compile_seconds` is the time it took to make, `cached` whether its code came from a file: the store's, or one that
     was loaded. `threads` is how many threads a call uses at most. `program` is what runs; `look` makes the stages for a
-    look inside, if there are any.
+    look inside, if there are any. `weights` prepares the constants of a program that has weights, whose numbers callers
+    give (runtime/weights.py): such a program runs by `call_at` alone.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class Executable(Inspected):
         seconds: float = 0.0,
         cached: bool = False,
         threads: int | None = None,
+        weights: Weights | None = None,
     ) -> None:
         super().__init__(program, look)
+        self.weights = weights
         self.threads = count_threads(threads)
         self.compile_seconds = seconds
         self.cached = cached
@@ -84,7 +88,7 @@ class Executable(Inspected):
         self._faults = program.faults
         self._constant_pointers = _addresses(program.constants)
         self._bind = interface.binder()
-        self._prepare = make_prepare(interface, self._bind)
+        self._prepare = make_prepare(interface, self._bind) if weights is None else _refuse
         self._names = tuple(p.name for p in interface.inputs)
         late = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
         self._has_late = any(interface.is_dynamic(p) for p in interface.outputs)
@@ -112,12 +116,17 @@ class Executable(Inspected):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles as the bytes of its compiled file, which are checked as a file's are when they are read. There is
         nothing to look into then, and `threads` is what it is here."""
-        return _restore, (type(self), to_bytes(self.program), self.threads), self._state()
+        return _restore, (type(self), to_bytes(self._whole_program()), self.threads), self._state()
 
     def __copy__(self) -> Self:
         """Another executable of the same program, constants and stages, with memory of its own for code and calls."""
         twin = type(self)(
-            self.program, self._look, seconds=self.compile_seconds, cached=self.cached, threads=self.threads
+            self.program,
+            self._look,
+            seconds=self.compile_seconds,
+            cached=self.cached,
+            threads=self.threads,
+            weights=self.weights,
         )
         twin.__dict__.update(self._state())
         return twin
@@ -249,18 +258,20 @@ class Executable(Inspected):
         results = self._run(self._match((), feeds), None if out is None else match_results(self.outputs, out))
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
 
-    def call_at(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+    def call_at(self, addresses: Sequence[int], sizes: Sequence[int], constants: int | None = None) -> None:
         """Runs the program on memory of the caller's: the addresses of its inputs and its outputs, contiguous and of
-        their types, and the values of its symbols in order. Nothing is checked, so this is for callers that know all of
-        it. No output may be of a size that the call computes. RuntimeFault when the program meets a value it must not
-        go on with."""
+        their types, and the values of its symbols in order; `constants` is the table of those that depend on weights,
+        where it has weights. Nothing is checked, so this is for callers that know all of it. No output may be of a size
+        that the call computes. RuntimeFault when the program meets a value it must not go on with."""
         frame, symbols = self._threads.take(), tuple(sizes)
         try:
             frame.pointers[: len(addresses)] = addresses
             if symbols:
                 frame.sizes[: len(symbols)] = symbols
             if self._guarded_constants is not None:
-                frame.begin(self._guarded_constants.at(True), True)
+                frame.begin(self._guarded_constants.at(True) if constants is None else constants, True)
+            elif constants is not None:
+                frame.read_constants(constants)
             self._enter(frame, symbols)
         finally:
             frame.taken = False
@@ -274,7 +285,7 @@ class Executable(Inspected):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the program to a file that `tilewright.load` reads, without the model and without the compiler: all of
         it or, on any failure, nothing. Raises UserError where no file can be written."""
-        write_programs(path, [self.program])
+        write_programs(path, [self._whole_program()])
 
     def save_library(
         self,
@@ -288,7 +299,11 @@ class Executable(Inspected):
         with one."""
         from tilewright.runtime.library.write import write_library  # brings LLVM along
 
-        write_library(path, [self.program], name, header, weights)
+        write_library(path, [self._whole_program()], name, header, weights)
+
+    def _whole_program(self) -> Program:
+        """The program, which has all of its constants. UserError where callers give them."""
+        return self.program if self.weights is None else _refuse()
 
     def _enter(self, frame: Frame, symbols: tuple[int, ...]) -> None:
         """Calls native code; again with a larger arena, or a larger size, when it asks for one. Where the arena would
@@ -425,6 +440,15 @@ def _restore(kind: type[Executable], data: Array, threads: int) -> Executable:
     """The executable of a pickle. Raises Damaged for bytes that are not whole, UserError where this machine lacks
     instructions of the program."""
     return kind(from_bytes(data), None, cached=True, threads=threads)
+
+
+def _refuse(*_: object) -> NoReturn:
+    """Raises UserError for a program that lacks the numbers of its weights."""
+    raise UserError(
+        "the program has weights, whose numbers it does not hold",
+        why="they may change between calls, and each call is given them",
+        fix="exe.call_at(addresses, sizes, exe.weights.prepare(arrays).table)",
+    )
 
 
 def _addresses(constants: Sequence[Array]) -> Any:

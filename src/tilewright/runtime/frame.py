@@ -98,6 +98,10 @@ class Frame:
         self.record[_CONSTANTS] = constants
         self._forget_guards()
 
+    def read_constants(self, table: int) -> None:
+        """Has calls from now on read their constants at the addresses of this table."""
+        self.record[_CONSTANTS] = table
+
     def interrupted(self) -> None:
         """Raises the exception of a signal that ended a call."""
         raise_caught(self.stop)

@@ -25,6 +25,7 @@ from tilewright.core.forced import Forced
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr
 from tilewright.expr.variables import variables_of
+from tilewright.graph.constants import array_if_known, held
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
 from tilewright.graph.symbolic import Call, Constant
@@ -104,12 +105,15 @@ def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Ta
     if any(_bytes(b, known) > LIMIT for b in function.params):
         return None
     made = {value: node for graph in _graphs(planned) for node in graph.nodes for value in node.outputs}
-    numbers: dict[int, Array] = {}
+    numbers, constants = dict[int, Array](), held(planned.constants)
     for n, (buffer, value) in enumerate(zip(_inputs(function), places[0].inputs, strict=True)):
         if buffer.scope is Scope.CONSTANT and not buffer.dtype.is_float:
             attrs = made[value].attrs
             assert isinstance(attrs, Constant)
-            numbers[n] = planned.constants[attrs.name]
+            array = array_if_known(constants[attrs.name])
+            if array is None:
+                return None  # a weight of whole numbers, which nobody knows
+            numbers[n] = array
     return Task(function, len(places), known, numbers)
 
 

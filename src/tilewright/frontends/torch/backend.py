@@ -6,7 +6,7 @@ graph ──▶ reader: what is supported? ──▶ stages: pieces, and nodes f
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,9 +18,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from tilewright.frontends.build.problems import Problems, Unsupported
 from tilewright.frontends.torch.call import Call, Source
 from tilewright.frontends.torch.decompositions import decompositions
-from tilewright.frontends.torch.options import ERROR, Options
+from tilewright.frontends.torch.options import ERROR, PACKED, Options
 from tilewright.frontends.torch.reader import Read, Reader
 from tilewright.frontends.torch.stages import Node, Piece, draws, is_called, is_item, part, split_views
+from tilewright.frontends.torch.weights import Cache, steady_inputs
 from tilewright.graph.nodes import Module
 from tilewright.runtime.executable import Executable
 
@@ -41,24 +42,32 @@ class Compile(Protocol):
 def make_backend(options: Options, compile: Compile) -> Callable[[Any, Sequence[Any]], Any]:
     """The backend that torch.compile calls with a graph of Dynamo and example inputs."""
 
-    def compiler(graph: Any, inputs: Sequence[Any]) -> Call:
-        return compile_graph(graph, options, compile)
+    def backend(graph: Any, examples: Sequence[Any]) -> Any:
+        def compiler(graph: Any, inputs: Sequence[Any]) -> Call:
+            return compile_graph(graph, options, compile)
 
-    backend: Callable[[Any, Sequence[Any]], Any] = aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        inference_compiler=compiler,
-        decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
-    )
+        def inference(graph: Any, inputs: Sequence[Any]) -> Call:
+            steady = steady_inputs(examples) if options.weights == PACKED else ()
+            return compile_graph(graph, options, compile, steady)
+
+        aot: Callable[[Any, Sequence[Any]], Any] = aot_autograd(
+            fw_compiler=compiler,
+            bw_compiler=compiler,
+            inference_compiler=inference,
+            decompositions=decompositions(),
+            partition_fn=min_cut_rematerialization_partition,
+        )
+        return aot(graph, examples)
+
     return backend
 
 
-def compile_graph(graph: Any, options: Options, compile: Compile) -> Call:
+def compile_graph(graph: Any, options: Options, compile: Compile, steady: Collection[int] = ()) -> Call:
     """What runs a graph of ATen operators whose nodes carry fake tensors: a function of one list of arguments, which it
-    empties. UserError for what is not supported, where nothing may run in PyTorch."""
+    empties; `steady` are the numbers of those that are weights. UserError for what is not supported, where nothing may
+    run in PyTorch."""
     with unset_fake_temporarily():
-        return _Graph(graph, options, compile).call()
+        return _Graph(graph, options, compile, steady).call()
 
 
 @dataclass
@@ -66,10 +75,12 @@ class _Graph:
     graph: Any
     options: Options
     compile: Compile
+    steady: Collection[int]
 
     def __post_init__(self) -> None:
         self.nodes: list[Node] = list(self.graph.graph.nodes)
         self.placeholders = [n for n in self.nodes if n.op == "placeholder"]
+        self.weights = {n for k, n in enumerate(self.placeholders) if k in self.steady}
         (last,) = [n for n in self.nodes if n.op == "output"]
         self.results: Sequence[Any] = last.args[0]
         self.wanted = {r for r in self.results if isinstance(r, torch.fx.Node)}
@@ -104,7 +115,10 @@ class _Graph:
             if reader.failed:
                 return None, reader.failed
             try:
-                source.compiled(reader.found, self._executable(reader.found).call_at)
+                executable = self._executable(reader.found)
+                weights = executable.weights
+                cache = None if weights is None else Cache(weights, reader.found.weights)
+                source.compiled(reader.found, executable.call_at, cache)
             except Unsupported as error:
                 return None, {n: error.why for n in step.nodes if n.op != "get_attr"}
         return source, {}
@@ -114,7 +128,7 @@ class _Graph:
         return self.compile(read.module, threads=chosen.threads, precision=chosen.precision, tune=chosen.tune)
 
     def _reader(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Reader:
-        reader = Reader(inputs, nodes, outputs, self._constant)
+        reader = Reader(inputs, nodes, outputs, self._constant, steady=self.weights)
         reader.read()
         return reader
 

@@ -29,9 +29,11 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.torch.reader import Layout, Read, is_size
 from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, symbolic, symbols_of
 from tilewright.frontends.torch.stages import Node, is_item
+from tilewright.frontends.torch.weights import Cache
 
-Run = Callable[[Sequence[int], Sequence[int]], None]
-"""Runs compiled code on the addresses of its inputs and results, and the values of its symbols."""
+Run = Callable[..., None]
+"""Runs compiled code on the addresses of its inputs and results, the values of its symbols and, where it has weights,
+the table of what depends on them."""
 
 Call = Callable[[list[Any]], list[Any]]
 
@@ -138,8 +140,9 @@ class Source:
         self.names[node] = name
         self.learn(node)
 
-    def compiled(self, read: Read, run: Run) -> None:
-        """Compiled code: the inputs as they are to lie in memory, its results, and the call."""
+    def compiled(self, read: Read, run: Run, cache: Cache | None) -> None:
+        """Compiled code: the inputs as they are to lie in memory, its results, and the call; `cache` has what was
+        prepared of its weights, if it has any."""
         pointers = [f"{self._dense(node)}.data_ptr()" for node in read.inputs] + ["0"] * read.spare
         sizes = [self.symbol(s) for s in read.symbols]
         for node in read.results:
@@ -147,8 +150,19 @@ class Source:
             self.lines.append(f"{name} = {self._allocated(node.meta['val'])}")
             self.names[node] = name
             pointers.append(f"{name}.data_ptr()")
-        self.lines.append(f"{self.refer('run', run)}({_tuple(pointers)}, {_tuple(sizes)})")
+        taken = [_tuple(pointers), _tuple(sizes)]
+        if cache is not None:
+            taken.append(f"{self._prepared(cache, [self.names[node] for node, _ in read.weights])}.table")
+        self.lines.append(f"{self.refer('run', run)}({', '.join(taken)})")
         self.steps += 1
+
+    def _prepared(self, cache: Cache, tensors: Sequence[str]) -> str:
+        """The name of what is prepared of weights, which these tensors are."""
+        name, stamp, known = f"w{len(self.lines)}", f"s{len(self.lines)}", self.refer("cache", cache)
+        self.lines.append(f"{stamp} = {_tuple([f'{t}._version, {t}.data_ptr()' for t in tensors])}")
+        self.lines.append(f"{name} = {known}.current")
+        self.lines.append(f"if {name}.stamp != {stamp}: {name} = {known}.find({stamp}, {_tuple(tensors)})")
+        return name
 
     def _dense(self, node: Node) -> str:
         """The name of a tensor that lies in memory as the reader took it to."""

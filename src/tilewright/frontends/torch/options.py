@@ -13,6 +13,9 @@ from tilewright.report.nearest import suggest
 EAGER, ERROR = "eager", "error"
 """What happens to operators without a handler: PyTorch runs them, or the graph is refused."""
 
+PACKED, READ = "packed", "read"
+"""What inferences do with parameters and buffers: keep them packed until they change, or read them in each call."""
+
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {},
@@ -24,12 +27,14 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`threads`, `precision` and `tune` are those of `tilewright.compile`; `fallback` is `eager` or `error`."""
+    """`threads`, `precision` and `tune` are those of `tilewright.compile`; `fallback` is `eager` or `error`, `weights`
+    `packed` or `read`."""
 
     threads: int | None = None
     precision: str = "f32"
     tune: str | float | None = None
     fallback: str = EAGER
+    weights: str = PACKED
 
     @staticmethod
     def read(mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -54,4 +59,9 @@ class Options:
             why = f"it is {EAGER!r}, so that PyTorch runs what has no handler, or {ERROR!r}, so that nothing runs then"
             fix = f'options={{"fallback": "{ERROR}"}}'
             raise UserError(f"fallback={found.fallback!r} says nothing", where="torch.compile", why=why, fix=fix)
+        check_kind("weights", found.weights, str, f"{PACKED!r} or {READ!r}", f'options={{"weights": "{READ}"}}')
+        if found.weights not in (PACKED, READ):
+            why = f"it is {PACKED!r}, which keeps them packed while their versions stay, or {READ!r}, for each call"
+            fix = f'options={{"weights": "{READ}"}}'
+            raise UserError(f"weights={found.weights!r} says nothing", where="torch.compile", why=why, fix=fix)
         return found

@@ -9,7 +9,7 @@ and results in that order, with a transpose in the graph: nothing is copied.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ from tilewright.frontends.torch.registry import arrange
 from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, order_in_memory, symbolic
 from tilewright.frontends.torch.types import dtype_of, is_plain
 from tilewright.graph.build import GraphBuilder
+from tilewright.graph.constants import Weight
 from tilewright.graph.nodes import Module, Value
 from tilewright.report.errors import UserError
 from tilewright.types.tensor import TensorType
@@ -77,13 +78,15 @@ class Layout:
 @dataclass
 class Read:
     """What was read: the module, its inputs and results as nodes of the graph, the symbols whose values a call gives,
-    and for each of these whether an input that nothing reads has it as its extent (`spare`, behind the others)."""
+    and for each of these whether an input that nothing reads has it as its extent (`spare`, behind the others).
+    `weights` are inputs that the module takes as weights and not as parameters."""
 
     module: Module
     inputs: list[Node]
     results: list[Node]
     symbols: dict[Symbol, Var]
     spare: int = 0
+    weights: list[tuple[Node, Weight]] = field(default_factory=list)
 
 
 @dataclass
@@ -91,8 +94,8 @@ class Reader:
     """Reads `nodes`, from `inputs` and of which `outputs` are wanted; `constant` finds what a get_attr node stands for.
     `failed` has the nodes that are not supported, with the reasons; what they give are further parameters.
 
-    Inputs that are `held` are the constants of these tensors. Where inputs have `names`, parameters are called so and,
-    as results, lie in order."""
+    Inputs that are `held` are the constants of these tensors, those that are `steady` are weights. Where inputs have
+    `names`, parameters are called so and, as results, lie in order."""
 
     inputs: Sequence[Node]
     nodes: Sequence[Node]
@@ -101,6 +104,7 @@ class Reader:
     failed: dict[Node, str] = field(default_factory=dict)
     held: Mapping[Node, Any] = field(default_factory=dict)
     names: Mapping[Node, str] = field(default_factory=dict)
+    steady: Collection[Node] = ()
 
     def __post_init__(self) -> None:
         self.graph = GraphBuilder("main")
@@ -108,6 +112,7 @@ class Reader:
         self.symbols = Symbols(self.graph.symbol)
         self.values: dict[Node, Known] = {}
         self.taken: list[Node] = []
+        self.weights: list[tuple[Node, Weight]] = []
 
     def read(self) -> None:
         """Everything; `found` is what was read, which is of no use where `failed` is not empty."""
@@ -125,7 +130,7 @@ class Reader:
             self.graph.param(f"extent_{symbol.name}", TensorType.of(dtypes.u8, (symbol,)))
         module = self.graph.module(results)
         self.results = results
-        self.found = Read(module, self.taken, list(self.outputs), dict(self.symbols.known), len(spare))
+        self.found = Read(module, self.taken, list(self.outputs), dict(self.symbols.known), len(spare), self.weights)
 
     def _take(self, node: Node) -> None:
         """A value from outside as a parameter, sizes as their expressions."""
@@ -148,9 +153,18 @@ class Reader:
         dtype = PARTS[fake.dtype] if is_pair(fake) else dtype_of(fake.dtype)
         type = TensorType.of(dtype, (*[shape[a] for a in order], *behind))
         with self.graph.at(node.name):
-            tensor = self.emit.of_value(self.graph.param(self.names.get(node, node.name), type), node.name)
-            self.taken.append(node)
+            tensor = self.emit.of_value(self._outside(node, type), node.name)
             return self.emit.transpose(tensor, [*[order.index(a) for a in range(len(order))], *last])
+
+    def _outside(self, node: Node, type: TensorType) -> Value:
+        """A parameter of the graph for an input, or a weight where it is steady and its size is known."""
+        shape = type.static_shape()
+        if node in self.steady and shape is not None:
+            weight = Weight(node.name, type.dtype.numpy, shape)
+            self.weights.append((node, weight))
+            return self.graph.constant(node.name, weight.held)
+        self.taken.append(node)
+        return self.graph.param(self.names.get(node, node.name), type)
 
     def _called_result(self, n: int, node: Node) -> str:
         """What a result is called: by its node where inputs have names."""

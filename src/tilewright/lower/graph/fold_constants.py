@@ -12,6 +12,7 @@ constant, so weights that a model uses in many places are packed and stored once
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Var, const
 from tilewright.graph.attributes import expressions_in
-from tilewright.graph.constants import Held, read
+from tilewright.graph.constants import Held, Pending, computed, read, varies
 from tilewright.graph.edit import Array, Edit, over_graphs
 from tilewright.graph.evaluate import check_count, check_result
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
@@ -69,7 +70,7 @@ def _note(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> None:
         known[value] = _results(node, ())[0]
 
 
-def _compute(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> tuple[Array, ...] | None:
+def _compute(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> tuple[Held, ...] | None:
     """The results of a node whose inputs are all known, when they are not too large and can be computed."""
     inputs = edit.inputs(node)
     if not inputs and node.op.name != "index_values":
@@ -78,12 +79,27 @@ def _compute(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> tu
         return None
     if _elements(node) > max(limit, sum(_module_elements(edit, v) for v in inputs)):
         return None
+    given = tuple([known[v] for v in inputs])
     try:
-        with np.errstate(all="ignore"):
-            results = _results(node, tuple([read(known[v]) for v in inputs]))
+        return _later(node, given) if any(map(varies, given)) else _evaluated(node, given)
     except RuntimeFault:
         return None
+
+
+def _evaluated(node: Node, given: tuple[Held, ...]) -> tuple[Array, ...]:
+    with np.errstate(all="ignore"):
+        results = _results(node, tuple([read(constant) for constant in given]))
     return tuple([np.ascontiguousarray(r).reshape(r.shape) for r in results])
+
+
+def _later(node: Node, given: tuple[Held, ...]) -> tuple[Held, ...]:
+    """The results of a node that depend on weights, evaluated each time that they are read."""
+
+    def make(n: int) -> Callable[..., Array]:
+        return lambda *arrays: _evaluated(node, arrays)[n]
+
+    types = [(v.type.dtype.numpy, v.type.static_shape() or ()) for v in node.outputs]
+    return tuple([computed(make(n), dtype, shape, *given) for n, (dtype, shape) in enumerate(types)])
 
 
 def _results(node: Node, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -113,9 +129,9 @@ def _module_elements(edit: Edit, value: Value) -> int:
     return 0 if array is None else math.prod(array.shape)
 
 
-def _constant(edit: Edit, old: Value, array: Array) -> Value:
+def _constant(edit: Edit, old: Value, array: Held) -> Value:
     """The value of a new node for a result: `full` for a single element, else a constant of the module."""
-    if array.size != 1:
+    if isinstance(array, Pending) or array.size != 1:
         return edit.constant(array, old.name)
     dtype = from_numpy(array.dtype)
     assert dtype is not None

@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import from_numpy
+from tilewright.graph.constants import Held, held
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
@@ -37,7 +38,7 @@ def keep_packed(module: Module, target: Target) -> Module:
     """The module with the products of a few rows that are faster by packed weights rewritten."""
     if not any(n.op.name == "dequantize" for f in _graphs(module) for n in f.nodes):
         return module
-    floats, packed = (sum(_bytes(a, whole) for a in module.constants.values()) for whole in (True, False))
+    floats, packed = (sum(_bytes(a, whole) for a in held(module.constants).values()) for whole in (True, False))
     made = over_graphs(module, lambda m, f: _rewrite(m, f, floats, packed, target))
     return module if made is module else eliminate_dead(made)
 
@@ -46,12 +47,12 @@ def _graphs(module: Module) -> list[GraphFunction]:
     return [f for f in module.functions.values() if isinstance(f, GraphFunction)]
 
 
-def _bytes(array: Array, as_floats: bool) -> float:
+def _bytes(array: Held, as_floats: bool) -> float:
     """What a constant takes: numbers of narrow types as floats, or packed."""
     dtype = from_numpy(array.dtype)
     if dtype is None or dtype.code is None:
         return array.nbytes
-    return array.size * (dtypes.f32.bytes if as_floats else dtype.width / 8)
+    return math.prod(array.shape) * (dtypes.f32.bytes if as_floats else dtype.width / 8)
 
 
 def _rewrite(module: Module, function: GraphFunction, floats: float, packed: float, target: Target) -> Module:

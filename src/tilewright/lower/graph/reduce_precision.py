@@ -19,10 +19,12 @@ from __future__ import annotations
 from collections import defaultdict
 
 import ml_dtypes
+import numpy as np
 
 from tilewright.analysis.dataflow import Dataflow
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import const
+from tilewright.graph.constants import Array, computed
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
@@ -163,9 +165,10 @@ class _Rounding(Edit):
         """A value of the old function, rounded where it is made: constants at compile time, others by a cast."""
         if old not in self._rounded:
             value = self.resolve(old)
-            array, node = self.array(value), self.producer(value)
+            array, node = self.held(value), self.producer(value)
             if array is not None:
-                self._rounded[old] = self.constant(array.astype(ml_dtypes.bfloat16), old.name)
+                rounded = computed(_rounded, np.dtype(ml_dtypes.bfloat16), array.shape, array)
+                self._rounded[old] = self.constant(rounded, old.name)
             elif node is not None and isinstance(node.attrs, Full):
                 number = ml_dtypes.bfloat16(node.attrs.value.value)
                 fields = {"value": const(float(number), dtypes.bf16), "shape": node.attrs.shape}
@@ -178,3 +181,7 @@ class _Rounding(Edit):
         node = self.typed(op, inputs, fields, name)
         assert node is not None, f"{op} can always be typed"
         return self.add(node).outputs[0]
+
+
+def _rounded(array: Array) -> Array:
+    return array.astype(ml_dtypes.bfloat16)

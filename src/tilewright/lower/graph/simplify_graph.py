@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Const, const
-from tilewright.graph.constants import read
+from tilewright.graph.constants import array_if_known
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Constant
@@ -84,7 +84,8 @@ class Simplifier(Edit):
             return None
         name = node.attrs.name
         if name not in self._uniform:
-            self._uniform[name] = only_element(read(self.constants[name]))
+            array = array_if_known(self.constants[name])
+            self._uniform[name] = None if array is None else only_element(array)
         return self._uniform[name]
 
 

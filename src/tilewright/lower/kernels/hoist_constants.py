@@ -33,7 +33,7 @@ from tilewright.types.scopes import Scope
 
 Array = np.ndarray[Any, Any]
 Task = tuple[Function, tuple[Held, ...]]
-Run = Callable[[Sequence[Task]], Sequence[tuple[Array, ...]]]
+Run = Callable[[Sequence[Task]], Sequence[tuple[Held, ...]]]
 """Runs functions on the arrays for their inputs; returns the arrays of their outputs."""
 
 
@@ -188,7 +188,7 @@ def _with_results(
     graph: GraphFunction,
     hoisted: dict[str, Hoisted],
     keys: dict[Node, tuple[Key, ...]],
-    results: dict[Key, tuple[Task, tuple[Array, ...]]],
+    results: dict[Key, tuple[Task, tuple[Held, ...]]],
     names: dict[Key, tuple[str, ...]],
 ) -> Module:
     """The module with the results of heads as constants of a graph function. `names` are those of constants that other

@@ -9,12 +9,14 @@ Kernels that come to the same program share one function.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.analysis.dataflow import Reference
 from tilewright.analysis.structure import Form, form_of
 from tilewright.expr.nodes import Const, Var
+from tilewright.graph.constants import array_if_known, held
 from tilewright.graph.edit import in_order, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
@@ -132,12 +134,14 @@ def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
 def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) -> dict[Value, bool]:
     """The constants that a kernel reads, and whether they are known to be finite: small ones that are multiplied by
     what was padded are looked at."""
-    padded = any(node.op.name == "pad" for node in kernel.nodes)
+    padded, arrays = any(node.op.name == "pad" for node in kernel.nodes), held(module.constants)
     factors = {v for node in kernel.nodes if padded and node.op.name == "contract" for v in node.inputs}
 
     def finite(v: Value) -> bool:
-        array = module.constants[constants[v].name]
-        return v.type.dtype.is_float and array.size <= MOST_LOOKED_AT and is_finite(array)
+        if not v.type.dtype.is_float or math.prod(v.type.static_shape() or ()) > MOST_LOOKED_AT:
+            return False
+        array = array_if_known(arrays[constants[v].name])
+        return array is not None and is_finite(array)
 
     return {v: v in factors and finite(v) for v in kernel.reads() if v in constants}
 

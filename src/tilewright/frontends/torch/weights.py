@@ -1,0 +1,99 @@
+"""Weights of an inference: parameters and buffers, whose packed forms are kept from call to call.
+
+    s5 = (a0._version, a0.data_ptr(), a1._version, a1.data_ptr(), )          in each call: one comparison
+    w5 = ready5.current if ready5.current.stamp == s5 else ready5.find(s5, (a0, a1, ))
+
+A tensor's version grows with each change in place that PyTorch knows of: by optimizers, `load_state_dict`, `copy_`,
+views and `detach()`. It does not with writes through `.data` and NumPy. One graph may serve several modules, such as
+the blocks of a network: each set of tensors has packed forms of its own, which go when one of the tensors does.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch._guards import TracingContext
+
+from tilewright.frontends.torch.reader import Layout, Node, array_of
+from tilewright.graph.constants import Weight
+from tilewright.runtime.weights import Ready, Weights
+
+Stamp = tuple[int, ...] | None
+"""The versions and addresses of tensors in turn."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What was prepared for tensors of this stamp. It holds their memory, so that no others get its addresses."""
+
+    stamp: Stamp = None
+    table: int = 0
+    ready: Ready | None = None
+    memory: Sequence[Any] = ()
+
+
+class Cache:
+    """What was prepared for each set of tensors that a program's weights were, and what the last call took."""
+
+    def __init__(self, program: Weights, weights: Sequence[tuple[Node, Weight]]) -> None:
+        self.current = Prepared()
+        self._program = program
+        self._weights = [(weight, Layout.of(node.meta["val"])) for node, weight in weights]
+        self._known: dict[tuple[int, ...], Prepared] = {}
+        self._watched: dict[tuple[int, ...], list[Any]] = {}
+        self._lock = threading.RLock()
+
+    def find(self, stamp: Stamp, tensors: Sequence[Any]) -> Prepared:
+        """What is prepared for these tensors as they are now."""
+        key = tuple(map(id, tensors))
+        with self._lock:
+            found = self._known.get(key)
+            if found is None or found.stamp != stamp:
+                found = self._prepared(key, stamp, tensors)
+            self.current = found
+            return found
+
+    def _prepared(self, key: tuple[int, ...], stamp: Stamp, tensors: Sequence[Any]) -> Prepared:
+        self._forget(key)  # calls that still read what was prepared before hold it
+        memory = [_lying(tensor.detach(), layout) for tensor, (_, layout) in zip(tensors, self._weights, strict=True)]
+        arrays = {weight: array_of(t) for t, (weight, _) in zip(memory, self._weights, strict=True)}
+        ready = self._program.prepare(arrays)
+        self._known[key] = Prepared(stamp, ready.table, ready, (*memory, *arrays.values()))
+        own = weakref.ref(self)
+
+        def gone(_: object) -> None:
+            cache = own()
+            if cache is not None:
+                cache._forget(key)
+
+        self._watched[key] = [weakref.ref(tensor, gone) for tensor in tensors]
+        return self._known[key]
+
+    def _forget(self, key: tuple[int, ...]) -> None:
+        with self._lock:
+            found = self._known.pop(key, None)
+            self._watched.pop(key, None)
+            if found is not None and found is self.current:
+                self.current = Prepared()
+
+
+def _lying(tensor: Any, layout: Layout) -> Any:
+    """The tensor with its dimensions in the order in which they lie in memory."""
+    return tensor.permute(layout.order) if layout.moves and layout.order is not None else tensor
+
+
+def steady_inputs(inputs: Sequence[Any]) -> frozenset[int]:
+    """The numbers of the inputs of the graph being compiled that stay from call to call, and that it does not change:
+    parameters and buffers. None where one of the `inputs` that torch.compile came with has no version, as tensors made
+    in inference mode have not."""
+    context = TracingContext.try_get()
+    found = None if context is None else context.fw_metadata
+    if found is None:
+        return frozenset()
+    steady = frozenset(found.static_input_indices).difference(found.mutated_inp_runtime_indices)
+    known = all(n < len(inputs) and not inputs[n].is_inference() for n in steady)
+    return steady if known else frozenset()

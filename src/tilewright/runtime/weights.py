@@ -1,0 +1,61 @@
+"""Constants of a program that are computed when a caller gives the numbers of its weights.
+
+    ready = exe.weights.prepare({w: array, v: other})        folds, transposes and packs, as compiling does otherwise
+    exe.call_at(addresses, sizes, ready.table)               as often as the numbers stay
+
+Whoever calls knows when numbers have changed, and prepares them again. Constants that are weights as they stand are
+read where the caller has them; of others there is one copy, in the form in which kernels read it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.constants import Held, Weight, read
+from tilewright.runtime.checked import GuardedConstants
+
+Array = np.ndarray[Any, Any]
+
+
+class Ready:
+    """The constants of a program for some numbers of its weights; `table` is where their addresses are. The memory is
+    there for as long as this object is."""
+
+    __slots__ = ("_addresses", "arrays", "table")
+
+    def __init__(self, arrays: Sequence[Array], checked: bool) -> None:
+        self.arrays = tuple(arrays)
+        self._addresses: Any
+        if checked:
+            self._addresses = GuardedConstants(arrays)
+            self.table = self._addresses.at(True)
+        else:
+            self._addresses = (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays))
+            self.table = ctypes.addressof(self._addresses)
+
+
+class Weights:
+    """The constants of a program, of which some vary with weights."""
+
+    def __init__(self, constants: Sequence[Held], checked: bool = False) -> None:
+        self._constants = tuple(constants)
+        self._checked = checked
+        self._lock = threading.Lock()
+
+    def prepare(self, numbers: Mapping[Weight, Array]) -> Ready:
+        """The constants for these numbers of all weights, contiguous arrays of their types. Those that are read as they
+        are must stay where they are while the answer is used. UserError for a weight that is missing."""
+        with self._lock:
+            try:
+                for weight, array in numbers.items():
+                    assert (array.dtype, array.shape) == (weight.held.dtype, weight.held.shape), "an array of its type"
+                    weight.numbers = array
+                return Ready([np.ascontiguousarray(read(c)).reshape(c.shape) for c in self._constants], self._checked)
+            finally:
+                for weight in numbers:
+                    weight.numbers = None

@@ -1,0 +1,35 @@
+"""The tables of `make bench-torch`, of figures that are given."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks.timing import Samples
+from benchmarks.torch_models import CASES
+from benchmarks.torch_speed import Found, report_calls, report_speed
+
+TAKEN = {"tilewright": Samples((0.002, 0.003)), "inductor": Samples((0.003, 0.004)), "eager": Samples((0.005, 0.005))}
+
+
+def test_a_row_has_ratios_starts_and_memory() -> None:
+    whole = Found("ViT", "training", 1, TAKEN, {"tilewright": (9.0, 8.0), "inductor": (30.0, 5.0)})
+    whole.step = {"tilewright": 3 << 20, "inductor": 2 << 20, "eager": 1 << 20}
+    quick = Found("ViT", "inference", 2, TAKEN)
+    report = report_speed([whole, quick])
+    first, second = report.rows
+    assert first[:5] == ("ViT", "training", "1", "2.00", "2.50")
+    assert first[5:] == ("1.50", "9.0", "30.0", "8.0", "5.0", "3", "2", "1")
+    assert second[6:] == ("-",) * 7
+    assert {len(row) for row in report.rows} == {len(report.heads)}
+
+
+def test_calls_are_told_in_microseconds() -> None:
+    taken = {engine: samples.seconds for engine, samples in TAKEN.items()}
+    report = report_calls({("MLP", 1): {"parameters": 6, **taken}})
+    assert report.rows == [("MLP", "1", "6", "2000.0", "3000.0", "5000.0")]
+
+
+def test_names_of_networks_differ() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
