@@ -134,6 +134,29 @@ def test_training_steps_between_inferences(prepared: list[int]) -> None:
         assert len(prepared) == step + 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_writes_of_all_numbers_are_seen_though_no_version_tells(dtype: Any) -> None:
+    model, x = (
+        nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4, bias=False)).to(dtype).eval(),
+        torch.randn(3, 6),
+    )
+    fast = compiled(model)
+    for parameter in model.parameters():
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x.to(dtype)), model(x.to(dtype)))
+        parameter.data.mul_(2)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x.to(dtype)), model(x.to(dtype)))
+    if dtype is not torch.bfloat16:
+        model[0].weight.detach().numpy()[:] *= 2
+    transposed = model[2].weight
+    transposed.data = transposed.data.t().contiguous().t()
+    with torch.no_grad():
+        fast(x.to(dtype))
+        transposed.data.mul_(-3)
+        torch.testing.assert_close(fast(x.to(dtype)), model(x.to(dtype)))
+
+
 def test_writes_that_no_version_tells_are_seen_where_weights_are_read() -> None:
     model, x = network().eval(), image()
     fast = compiled(model, weights="read")

@@ -161,7 +161,8 @@ class Source:
         name, stamp, known = f"w{len(self.lines)}", f"s{len(self.lines)}", self.refer("cache", cache)
         self.lines.append(f"{stamp} = {_tuple([f'{t}._version, {t}.data_ptr()' for t in tensors])}")
         self.lines.append(f"{name} = {known}.current")
-        self.lines.append(f"if {name}.stamp != {stamp}: {name} = {known}.find({stamp}, {_tuple(tensors)})")
+        changed = f"{name}.stamp != {stamp} or [n[0] for n in {name}.samples] != {name}.numbers"
+        self.lines.append(f"if {changed}: {name} = {known}.find({stamp}, {_tuple(tensors)})")
         return name
 
     def _dense(self, node: Node) -> str:

@@ -1,11 +1,13 @@
 """Weights of an inference: parameters and buffers, whose packed forms are kept from call to call.
 
-    s5 = (a0._version, a0.data_ptr(), a1._version, a1.data_ptr(), )          in each call: one comparison
-    w5 = ready5.current if ready5.current.stamp == s5 else ready5.find(s5, (a0, a1, ))
+    s5 = (a0._version, a0.data_ptr(), a1._version, a1.data_ptr(), )
+    w5 = ready5.current
+    if w5.stamp != s5 or [n[0] for n in w5.samples] != w5.numbers: w5 = ready5.find(s5, (a0, a1, ))
 
 A tensor's version grows with each change in place that PyTorch knows of: by optimizers, `load_state_dict`, `copy_`,
-views and `detach()`. It does not with writes through `.data` and NumPy. One graph may serve several modules, such as
-the blocks of a network: each set of tensors has packed forms of its own, which go when one of the tensors does.
+views and `detach()`. It does not with writes through `.data` and NumPy, by which some programs average or clip all
+numbers of their weights: so a number or two of each tensor are compared, too. One graph may serve several modules, such
+as the blocks of a network: each set of tensors has packed forms of its own, which go when one of the tensors does.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch._guards import TracingContext
 
 from tilewright.frontends.torch.reader import Layout, Node, array_of
 from tilewright.graph.constants import Weight
 from tilewright.runtime.weights import Ready, Weights
+
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Stamp = tuple[int, ...] | None
 """The versions and addresses of tensors in turn."""
@@ -28,12 +34,19 @@ Stamp = tuple[int, ...] | None
 
 @dataclass(slots=True)
 class Prepared:
-    """What was prepared for tensors of this stamp. It holds their memory, so that no others get its addresses."""
+    """What was prepared for tensors of this stamp, whose `samples` held these numbers. It holds their memory, so that
+    no others get its addresses."""
 
     stamp: Stamp = None
     table: int = 0
     ready: Ready | None = None
     memory: Sequence[Any] = ()
+    samples: Sequence[memoryview] = ()
+    numbers: Sequence[int] = ()
+
+    def is_for(self, stamp: Stamp) -> bool:
+        """Whether tensors of this stamp are as they were when it was prepared."""
+        return self.stamp == stamp and [number[0] for number in self.samples] == self.numbers
 
 
 class Cache:
@@ -52,7 +65,7 @@ class Cache:
         key = tuple(map(id, tensors))
         with self._lock:
             found = self._known.get(key)
-            if found is None or found.stamp != stamp:
+            if found is None or not found.is_for(stamp):
                 found = self._prepared(key, stamp, tensors)
             self.current = found
             return found
@@ -61,8 +74,10 @@ class Cache:
         self._forget(key)  # calls that still read what was prepared before hold it
         memory = [_lying(tensor.detach(), layout) for tensor, (_, layout) in zip(tensors, self._weights, strict=True)]
         arrays = {weight: array_of(t) for t, (weight, _) in zip(memory, self._weights, strict=True)}
+        samples = [sample for tensor in tensors for sample in _samples(tensor)]
+        numbers = [number[0] for number in samples]
         ready = self._program.prepare(arrays)
-        self._known[key] = Prepared(stamp, ready.table, ready, (*memory, *arrays.values()))
+        self._known[key] = Prepared(stamp, ready.table, ready, (*memory, *arrays.values()), samples, numbers)
         own = weakref.ref(self)
 
         def gone(_: object) -> None:
@@ -84,6 +99,17 @@ class Cache:
 def _lying(tensor: Any, layout: Layout) -> Any:
     """The tensor with its dimensions in the order in which they lie in memory."""
     return tensor.permute(layout.order) if layout.moves and layout.order is not None else tensor
+
+
+def _samples(tensor: Any) -> list[memoryview]:
+    """A number of a vector, two of a matrix, as the bits that are in the tensor's memory now and later on."""
+    kind = _BITS.get(tensor.element_size())
+    if kind is None or tensor.is_complex() or not tensor.numel():
+        return []
+    bits = tensor.detach().view(kind).numpy()
+    places = [bits.size // 2] if bits.ndim < 2 else [bits.size // 3, bits.size // 3 * 2]
+    found = [np.unravel_index(place, bits.shape) for place in places]
+    return [memoryview(bits[tuple(slice(n, n + 1) for n in place)].reshape(-1)) for place in found]
 
 
 def steady_inputs(inputs: Sequence[Any]) -> frozenset[int]:
