@@ -1,8 +1,9 @@
-"""Kernels of a dynamic number of rows that run one way where rows are few, another where they are many."""
+"""Kernels of a dynamic number of rows that run in several ways by how many rows there are."""
 
 from __future__ import annotations
 
-from itertools import combinations
+from bisect import bisect_left
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tilewright.plan.by_rows import ByRows, OfRows
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.schedule import ContractionsByRows
+from tilewright.plan.price.contraction import MARGIN
 from tilewright.plan.template import Template, registered
 from tilewright.target import Target
 
@@ -87,7 +89,7 @@ def two_ways(target: Target) -> dict[str, Any]:
     """A few rows by one register tile and many by another, which read the same panels."""
     found = [c.choice for c in candidates_of(function(), target)]
     few, many = next((a, b) for a, b in combinations(found, 2) if a.packing == b.packing and a.tile != b.tile)
-    return {"template": "contraction-by-rows", "choice": record_of(ContractionsByRows(MOST, few, many))}
+    return {"template": "contraction-by-rows", "choice": record_of(ContractionsByRows((MOST,), (few, many)))}
 
 
 @pytest.mark.parametrize("name", ["native", "x86-64-v3"])
@@ -115,7 +117,7 @@ def test_a_trace_makes_the_program_again() -> None:
 def test_both_ways_read_weights_that_are_packed_once() -> None:
     """The program holds no more bytes of constants than one that runs all rows the same way."""
     asked = two_ways(Target.parse("x86-64-v3"))
-    many = {"template": "contraction", "choice": asked["choice"]["many"]}
+    many = {"template": "contraction", "choice": asked["choice"]["ways"][-1]}
     one, two = (tw.compile(dense(), target="x86-64-v3", choices={"contract": way}, tune="off") for way in (many, asked))
     assert two.decisions["contract"].template == "contraction-by-rows"
     held = [sum(array.nbytes for array in exe.program.constants) for exe in (one, two)]
@@ -127,7 +129,7 @@ def test_both_ways_read_weights_that_are_packed_once() -> None:
 
 def test_ways_that_pack_weights_differently_are_refused() -> None:
     asked = two_ways(Target.parse("x86-64-v3"))
-    tile = asked["choice"]["few"]["tile"]
+    tile = asked["choice"]["ways"][0]["tile"]
     tile["vectors"] += 1
     with pytest.raises(tw.UserError, match="in memory twice"):
         schedule(function(), Target.parse("x86-64-v3"), asked)
@@ -153,7 +155,7 @@ def test_a_template_without_steps_says_so() -> None:
             return "anything"
 
         def choices(self, shape: str, target: Target) -> list[ByRows]:
-            return [ByRows(1, None, None)]
+            return [ByRows((1,), (None, None))]
 
         def price(self, choice: ByRows, shape: str, target: Target) -> float:
             return 1.0
@@ -174,7 +176,7 @@ def test_an_attention_runs_few_rows_in_small_blocks(threads: int) -> None:
     few = {**taken.choice, "rows": 2, "together": 2}
     for tile in ("scores", "sums"):
         few[tile] = {**few[tile], "rows": 2}
-    ways = {"most": MOST, "few": few, "many": taken.choice}
+    ways = {"bounds": [MOST], "ways": [few, taken.choice]}
     assert set(ways) == set(AttentionsByRows.__dataclass_fields__)
     asked = {name: {"template": "attention-by-rows", "choice": ways}}
     exe = tw.compile(module, choices=asked, threads=threads, tune="off")
@@ -187,8 +189,9 @@ def test_an_attention_runs_few_rows_in_small_blocks(threads: int) -> None:
 
 @pytest.mark.parametrize("template", ["contraction", "attention"])
 def test_no_number_of_rows_is_dearer_than_by_one_way(template: str) -> None:
-    """Up to the bound each number of rows that is looked at is cheaper by the way for few, on machines with much memory
-    for their arithmetic and with little."""
+    """Each number of rows that is looked at is cheaper by its way than by the last one, and so are the first and the
+    last one of each way by it than by the way beside; on machines with much memory for their arithmetic and with
+    little."""
     kernel = wide() if template == "contraction" else attention()
     outer, inner = registered()[f"{template}-by-rows"], registered()[template]
     assert isinstance(inner, OfRows)
@@ -197,7 +200,34 @@ def test_no_number_of_rows_is_dearer_than_by_one_way(template: str) -> None:
     for machine in (Target.parse("x86-64-v3"), slow_to_ask(Target.parse("x86-64-v4"))):
         for choice in outer.choices(shape, machine):
             assert isinstance(choice, ByRows)
-            calls = [inner.of_call(shape, rows) for rows in rows_of_calls() if rows <= choice.most]
-            assert all(inner.price(choice.few, c, machine) < inner.price(choice.many, c, machine) for c in calls)
+            assert list(choice.bounds) == sorted(set(choice.bounds))
+            assert len(choice.ways) == len(choice.bounds) + 1
+            for most, (way, other) in zip(choice.bounds, pairwise(choice.ways), strict=True):
+                calls = [inner.of_call(shape, rows) for rows in (most, most + 1)]
+                first, second = ([inner.price(c, call, machine) for c in (way, other)] for call in calls)
+                assert first[0] <= first[1]
+                assert second[0] > second[1] or most + 1 in rows_of_calls()
+            for rows in rows_of_calls():
+                way, call = choice.ways[bisect_left(choice.bounds, rows)], inner.of_call(shape, rows)
+                assert inner.price(way, call, machine) <= inner.price(choice.ways[-1], call, machine)
             found += 1
     assert found
+
+
+def test_each_further_way_is_worth_its_code() -> None:
+    """A program with one way less takes longer by more than prices err, in the mean over the calls looked at."""
+    outer, inner = registered()["contraction-by-rows"], registered()["contraction"]
+    assert isinstance(inner, OfRows)
+    shape, machine = outer.shape_of(Facts(wide())), slow_to_ask(Target.parse("x86-64-v4"))
+    (choice,) = outer.choices(shape, machine)
+    assert isinstance(choice, ByRows)
+
+    def parts(bounds: tuple[int, ...], ways: tuple[Any, ...]) -> float:
+        """What calls take, each as a part of what it takes by the last way."""
+        calls = {rows: inner.of_call(shape, rows) for rows in rows_of_calls()}
+        prices = ((ways[bisect_left(bounds, rows)], call) for rows, call in calls.items())
+        return sum(inner.price(way, c, machine) / inner.price(ways[-1], c, machine) for way, c in prices)
+
+    for n in range(len(choice.bounds)):
+        fewer = choice.bounds[:n] + choice.bounds[n + 1 :], choice.ways[:n] + choice.ways[n + 1 :]
+        assert parts(*fewer) - parts(choice.bounds, choice.ways) >= len(rows_of_calls()) * (MARGIN - 1)

@@ -2,6 +2,11 @@
 
 for i, a:  t[i] += p[i + a] * w[a]                  p is zero but where 1 <= i + a < 8
                                                     live_terms over a, along i in 0..7: {1, 2}, {0, 1, 2}, …, {0, 1}
+
+for i, j, a, b, c:  t[i, j] += p[i + a, j + b, c] * w[a, b, c]        p is zero but where 1 <= i + a < 8, …
+
+The loops around a register tile know `i`: the values of `a` that read a row of the image are a range of it. Along `j`,
+of which a tile has several, they are what any of these reads.
 """
 
 from __future__ import annotations
@@ -12,10 +17,13 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.fillings import is_finite, zeros_of
 from tilewright.analysis.known import bound
+from tilewright.analysis.sizes import LARGE
 from tilewright.expr.linear import Polynomial
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import Function
 
 
@@ -39,6 +47,25 @@ class Edges:
 def left_out(edges: Sequence[Edges], rows: int) -> float:
     """The share of terms that tiles of so many rows compute, where none is that is zero along these axes."""
     return math.prod(e.share(rows) for e in edges)
+
+
+def edges_of(function: Function, found: Contraction) -> list[Edges]:
+    """The reduce axes of a contraction with terms that are zero."""
+    axes = found.block.axes
+    sizes = {n: int(e.value) for n, e in enumerate(found.extents) if isinstance(e, Const)}
+    around = [n for n in (*found.batch, found.rows) if n in sizes]
+    plain = found.vector.minus is None and found.broadcast.minus is None
+    conditions = conditions_of_terms(function, found.vector.load, found.broadcast.load) if plain else []
+    edges: list[Edges] = []
+    for term in (n for n in found.reduce if n in sizes):
+        about = [c for c in conditions if axes[term].var in variables_of(c)]
+        used = frozenset[Var]().union(*map(variables_of, about))
+        for by in [n for n in around if n is not None and used == {axes[n].var, axes[term].var}]:
+            if not 0 < sizes[term] * sizes[by] <= LARGE:  # nothing, or so much that the edge counts for nothing
+                continue
+            live = live_terms(about, (axes[term].var, sizes[term]), (axes[by].var, sizes[by]))
+            edges.append(Edges(term, sizes[term], live, by == found.rows))
+    return edges
 
 
 def conditions_of_terms(function: Function, a: Expr, b: Expr) -> list[Expr]:

@@ -1,24 +1,28 @@
-"""Templates of kernels with a dynamic number of rows that run one way where rows are few, another where they are many.
+"""Templates of kernels with a dynamic number of rows that run in several ways by how many rows there are.
 
-    if b*s <= 8: tiles that come without prefetching      else: tiles that ask for the next panel while they compute
+    if b*s <= 8: each tile prefetches its own panel
+    else if b*s <= 27: two tiles share the next panel      else: sixteen tiles share it
 
-Both ways are choices of one template, and read the same packed constants, so that these are in memory once. The way for
-many rows is the best one without a dispatch; a program that has the code of both must save more, over calls of few rows
-and of many, than prices err by.
+All ways are choices of one template, and read the same packed constants, so that these are in memory once. The last one
+is the best without a dispatch. Each way before it has to be worth its code: in the mean over calls of few rows and of
+many, it saves more than prices err by (`MARGIN`).
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, pairwise
 from typing import Any
 
-from tilewright.analysis.sizes import FEW, rows_of_calls
+from tilewright.analysis.sizes import rows_of_calls
+from tilewright.core.paths import cheapest_path
 from tilewright.expr.nodes import Expr
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import pays
+from tilewright.plan.price.contraction import MARGIN
 from tilewright.plan.template import ChoiceT, ShapeT, Template
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
@@ -36,27 +40,34 @@ class OfRows(Template[ShapeT, ChoiceT]):
     def of_call(self, shape: ShapeT, rows: int) -> ShapeT:
         """The kernel in a call of so many rows, to price choices for it."""
 
+    def for_rows(self, choice: ChoiceT, rows: int) -> ChoiceT:
+        """The choice as it is best for calls of so many rows."""
+        return choice
+
     @abstractmethod
-    def are_alike(self, few: ChoiceT, many: ChoiceT) -> bool:
+    def are_alike(self, one: ChoiceT, other: ChoiceT) -> bool:
         """Whether two choices have constants packed in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByRows:
-    """Calls of at most `most` rows run by the choice `few`, all others by `many`. Templates say of which type these
-    are."""
+    """Calls of at most `bounds[n]` rows run by the choice `ways[n]`, those of more rows by the last one. Templates say
+    of which type these are."""
 
-    most: int
-    few: Any
-    many: Any
+    bounds: tuple[int, ...]
+    ways: tuple[Any, ...]
+
+    def of(self, rows: int) -> Any:
+        """The choice that a call of so many rows runs by."""
+        return self.ways[bisect_left(self.bounds, rows)]
 
 
 class DispatchByRows(Template[ShapeT, ByRows]):
-    """Kernels of a template, called its name and "-by-rows", by two of its choices; `choice` has their type."""
+    """Kernels of a template, called its name and "-by-rows", by several of its choices; `choice` has their type."""
 
     def __init__(self, inner: OfRows[ShapeT, Any], choice: type[ByRows]) -> None:
         self._inner, self.choice, self.name = inner, choice, f"{inner.name}-by-rows"
-        self.listed = frozenset({f"{way}.{field}" for way in ("few", "many") for field in inner.listed})
+        self.listed = frozenset({f"ways.{field}" for field in inner.listed})
 
     def recognise(self, facts: Facts) -> ShapeT | None:
         shape = self._inner.shape_of(facts)
@@ -64,42 +75,55 @@ class DispatchByRows(Template[ShapeT, ByRows]):
         return shape if rows is not None and rows.variables <= set(facts.function.symbols) else None
 
     def choices(self, shape: ShapeT, target: Target) -> Iterator[ByRows]:
-        """The best way for many rows, each with the best ways for a few. These run up to the last but one number of
-        rows that they are cheaper for: next to where they lose, they save no more than prices err by."""
-        inner, ways = self._inner, list(self._inner.choices(shape, target))
-        many = min(ways, key=lambda c: inner.price(c, shape, target), default=None)
-        alike = [c for c in ways if many is not None and inner.are_alike(c, many)]
-        sizes = rows_of_calls()
-        calls = [inner.of_call(shape, rows) for rows in sizes if rows <= FEW and alike]
-        for few in dict.fromkeys(self._cheapest(alike, call, target) for call in calls):
-            saved = (self._saved(few, many, shape, rows, target) for rows in sizes)
-            cheaper = len(list(takewhile(lambda part: part > 0, saved)))
-            if cheaper < 2:
-                continue
-            choice = self.choice(sizes[cheaper - 2], few, many)
-            if pays(inner.price(many, shape, target), self.price(choice, shape, target)):
-                yield choice
+        """The best way for many rows, behind those for fewer that are worth their code."""
+        inner, sizes = self._inner, rows_of_calls()
+        found = list(inner.choices(shape, target))
+        many = min(found, key=lambda c: inner.price(c, shape, target), default=None)
+        if many is None:
+            return
+        alike, best = [c for c in found if inner.are_alike(c, many)], [many]
+        for rows in sizes:
+            fitting = (inner.for_rows(c, rows) for c in alike)
+            best.append(min(fitting, key=lambda c: self._seconds(c, shape, rows, target)))
+        best = list(dict.fromkeys(best))
+        parts = [[self._part(way, many, shape, rows, target) for rows in sizes] for way in best]
+        never_dearer = [[part if part <= 1 else math.inf for part in way] for way in parts]
+        path = [best[n] for n in cheapest_path(never_dearer, len(sizes) * (MARGIN - 1))]
+        pairs = zip(pairwise(sizes), pairwise(path), strict=True)
+        changes = [(*rows, ways) for rows, ways in pairs if ways[0] != ways[1]]
+        if changes:
+            bounds = [self._bound(least, most, ways, shape, target) for least, most, ways in changes]
+            yield self.choice(tuple(bounds), tuple(way for way, _ in groupby(path)))
 
     def price(self, choice: ByRows, shape: ShapeT, target: Target) -> float:
-        """What many rows take, less the part that `few` saves in the mean over calls of few rows and of many."""
-        ran = [rows for rows in rows_of_calls() if rows <= choice.most]
-        saved = sum(self._saved(choice.few, choice.many, shape, rows, target) for rows in ran)
-        return self._inner.price(choice.many, shape, target) * (1 - saved / len(rows_of_calls()))
+        """What many rows take by the last way, times the part of it that calls take in the mean."""
+        many = choice.ways[-1]
+        parts = [self._part(choice.of(rows), many, shape, rows, target) for rows in rows_of_calls()]
+        return self._inner.price(many, shape, target) * sum(parts) / len(parts)
 
     def schedule(self, facts: Facts, shape: ShapeT, choice: ByRows, target: Target) -> Schedule:
-        if not self._inner.are_alike(choice.few, choice.many):
+        if not all(self._inner.are_alike(way, choice.ways[-1]) for way in choice.ways):
             why = "each of them reads constants in a layout of its own, which would then be in memory twice"
-            raise UserError("these two choices are no ways of one program", why=why, fix="take panels of one width")
-        few, many = (self._inner.schedule(facts, shape, way, target) for way in (choice.few, choice.many))
+            raise UserError("these choices are no ways of one program", why=why, fix="take panels of one width")
+        traces = [self._inner.schedule(facts, shape, way, target).printed() for way in choice.ways]
         s = Schedule(facts.function)
-        s.schedule_by_size(str(self._inner.rows(shape)), [choice.most], [few.printed(), many.printed()])
+        s.schedule_by_size(str(self._inner.rows(shape)), choice.bounds, traces)
         return s
 
-    def _cheapest(self, ways: list[Any], call: ShapeT, target: Target) -> Any:
-        return min(ways, key=lambda c: self._inner.price(c, call, target))
+    def _seconds(self, choice: Any, shape: ShapeT, rows: int, target: Target) -> float:
+        """Seconds of a call of so many rows."""
+        return self._inner.price(choice, self._inner.of_call(shape, rows), target)
 
-    def _saved(self, few: Any, many: Any, shape: ShapeT, rows: int, target: Target) -> float:
-        """The part of what `many` takes for so many rows that `few` does not."""
-        call = self._inner.of_call(shape, rows)
-        seconds = self._inner.price(many, call, target)
-        return 1 - self._inner.price(few, call, target) / seconds if seconds else 0.0
+    def _part(self, choice: Any, many: Any, shape: ShapeT, rows: int, target: Target) -> float:
+        """What a call of so many rows takes, as a part of what it takes by `many`."""
+        seconds = self._seconds(many, shape, rows, target)
+        return self._seconds(choice, shape, rows, target) / seconds if seconds else 1.0
+
+    def _bound(self, least: int, most: int, ways: tuple[Any, Any], shape: ShapeT, target: Target) -> int:
+        """The most rows, from `least` to less than `most`, that the first of two ways is not dearer for."""
+
+        def is_dearer(rows: int) -> bool:
+            one, other = (self._seconds(way, shape, rows, target) for way in ways)
+            return one > other
+
+        return bisect_left(range(most), True, lo=least + 1, key=is_dearer) - 1

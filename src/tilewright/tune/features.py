@@ -205,12 +205,16 @@ def _number(value: Any) -> Iterator[float]:
 
 
 def fields_of(choice: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """The fields of a choice that hold numbers, flags and the like, those of records inside by their places."""
-    if not dataclasses.is_dataclass(choice):
-        return
-    for field in dataclasses.fields(choice):
-        value = getattr(choice, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from fields_of(value, (*place, field.name))
+    """The fields of a choice that hold numbers, flags and the like, those of records inside, and what lists hold, by
+    their places."""
+    if isinstance(choice, tuple):
+        inside = [(str(n), value) for n, value in enumerate(choice)]
+    elif dataclasses.is_dataclass(choice):
+        inside = [(field.name, getattr(choice, field.name)) for field in dataclasses.fields(choice)]
+    else:
+        inside = []
+    for name, value in inside:
+        if dataclasses.is_dataclass(value) or isinstance(value, tuple):
+            yield from fields_of(value, (*place, name))
         elif value is None or isinstance(value, bool | int | Enum):
-            yield (*place, field.name), value
+            yield (*place, name), value

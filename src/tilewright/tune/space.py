@@ -108,7 +108,8 @@ def _neighbours(listed: Sequence[Candidate], target: Target, most: float) -> Ite
     for c in listed:
         for place, value in fields_of(c.choice):
             values = used[c.template.name, place]
-            for other in values if ".".join(place) in c.template.listed else _beside(value, values):
+            field = ".".join(part for part in place if not part.isdigit())
+            for other in values if field in c.template.listed else _beside(value, values):
                 choice = _with(c.choice, place, other)
                 if (c.template.name, choice) in known:
                     continue
@@ -120,8 +121,12 @@ def _neighbours(listed: Sequence[Candidate], target: Target, most: float) -> Ite
 
 def _with(choice: Any, place: Place, value: Any) -> Any:
     """The choice with another value at a place."""
+    if not place:
+        return value
     name, *rest = place
-    return dataclasses.replace(choice, **{name: _with(getattr(choice, name), tuple(rest), value) if rest else value})
+    if isinstance(choice, tuple):
+        return tuple(_with(v, tuple(rest), value) if str(n) == name else v for n, v in enumerate(choice))
+    return dataclasses.replace(choice, **{name: _with(getattr(choice, name), tuple(rest), value)})
 
 
 def _beside(value: Any, used: Mapping[Any, None]) -> list[Any]:

@@ -24,7 +24,7 @@ from functools import lru_cache
 
 from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.memory import writers_of
-from tilewright.analysis.sizes import USUAL
+from tilewright.analysis.sizes import FEW, USUAL, rows_of_calls
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import allocations, blocks, stored_buffers
 from tilewright.loops.nodes import Store
@@ -61,10 +61,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class AttentionsByRows(ByRows):
-    """Two ways to run an attention with a dynamic number of rows."""
+    """Ways to run an attention with a dynamic number of rows."""
 
-    few: Choice
-    many: Choice
+    ways: tuple[Choice, ...]
 
 
 class Attentions(OfRows[Attention, Choice]):
@@ -81,8 +80,9 @@ class Attentions(OfRows[Attention, Choice]):
     def choices(self, shape: Attention, target: Target) -> Iterator[Choice]:
         size, seen = shape.size, set()
         overlap = not size.any_rows and not _shares_rows(size, target)
-        for rows in _row_blocks(size, target):
-            tiles = best_tiles(size, rows, target)
+        calls = [(shape.of_rows(rows), rows) for rows in rows_of_calls() if size.any_rows and rows <= FEW]
+        for sizes, rows in (*((size, rows) for rows in _row_blocks(size, target)), *calls):
+            tiles = best_tiles(sizes, rows, target)
             if size.any_rows:
                 step = math.lcm(*(tile.rows for tile in tiles))
                 rows = -(-rows // step) * step
@@ -167,7 +167,7 @@ def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, to
     blocks: float = USUAL / rows + (1 - 1 / rows) / 4 if size.any_rows else -(-size.rows // rows)
     block = _product(size, size.scores, first, rows, target) + _product(size, size.sums, second, rows, target)
     block += _between(size, first.lanes, rows, together, target)
-    return size.heads * (_panels(size, first.lanes, target) + blocks * block) / target.core.hertz
+    return size.heads * (_panels(size, first, target) + blocks * block) / target.core.hertz
 
 
 @lru_cache(maxsize=1 << 10)
@@ -182,13 +182,12 @@ def best_tiles(size: Size, rows: int, target: Target) -> tuple[RegisterTile, Reg
 
 def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Target) -> float:
     """Cycles of a product of a block of rows. Of each panel, the first tile of rows reads it from where all panels of
-    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside their rows.
-    Of dynamic keys the last panel is half full in the mean."""
+    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside their rows."""
     panel = tile.columns * sums.terms * size.bytes
     own = rows * sums.terms * size.bytes
     near = fits(panel + tile.rows * sums.terms * size.bytes, target)
     first, elements = max(size.level(rows, target), near), fits(own + panel, target)
-    columns = sums.columns + (tile.columns // 2 if size.any_keys and sums == size.scores else 0)
+    columns = size.keys_in_panels(tile) if sums == size.scores else sums.columns
     return cycles(replace(sums, rows=rows, columns=columns, panel=near, first=first, elements=elements), tile, target)
 
 
@@ -204,10 +203,10 @@ def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -
     return max(rows * -(-size.keys // lanes) * each, moved) + halvings * core.fma_latency
 
 
-def _panels(size: Size, lanes: int, target: Target) -> float:
-    """Cycles to lay out the keys and the values of a head in panels."""
-    counts = zip((size.keys * size.depth, size.keys * size.columns), size.apart, strict=True)
-    return sum((transpose_cycles if apart else copy_cycles)(elements, lanes, target) for elements, apart in counts)
+def _panels(size: Size, tile: RegisterTile, target: Target) -> float:
+    """Cycles to lay out the keys and the values of a head in panels, those of scores in such tiles."""
+    counts = zip((size.keys_in_panels(tile) * size.depth, size.keys * size.columns), size.apart, strict=True)
+    return sum((transpose_cycles if apart else copy_cycles)(numbers, tile.lanes, target) for numbers, apart in counts)
 
 
 def _gather(s: Schedule, found: Attention, rows: Var) -> None:

@@ -25,7 +25,7 @@ from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
 from tilewright.loops.nodes import Block, Load, Store
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.schedule import results_apart
-from tilewright.plan.price.contraction import Sums
+from tilewright.plan.price.contraction import RegisterTile, Sums
 from tilewright.plan.tile.packing import only_store
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -68,6 +68,13 @@ class Size:
     def sums(self) -> Sums:
         """The sums of the second product."""
         return Sums(self.rows, self.columns, self.keys, bits=8 * self.bytes)
+
+    def keys_in_panels(self, tile: RegisterTile) -> int:
+        """The keys that panels of so many columns hold: dynamic ones fill the last one half in the mean, those of a
+        call do or leave columns of it unused."""
+        if self.any_keys and not self.any_rows:
+            return -(-self.keys // tile.columns) * tile.columns
+        return self.keys + (tile.columns // 2 if self.any_keys else 0)
 
     def level(self, rows: int, target: Target) -> int:
         """The nearest cache that keeps all panels of a head, the scores of a block of so many rows, and what the second

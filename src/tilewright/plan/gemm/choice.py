@@ -70,7 +70,7 @@ class Choice:
     @property
     def packing(self) -> tuple[object, ...]:
         """How constants lie for it."""
-        return self.pack_vector, self.panel_columns, self.pack_broadcast, self.dot, self.first_packs
+        return self.pack_vector, self.panel_columns, self.pack_broadcast, self.dot
 
     @property
     def part(self) -> RegisterTile:

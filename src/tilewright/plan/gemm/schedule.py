@@ -56,10 +56,9 @@ class Nest:
 
 @dataclass(frozen=True, slots=True)
 class ContractionsByRows(ByRows):
-    """Two ways to run a contraction with a dynamic number of rows."""
+    """Ways to run a contraction with a dynamic number of rows."""
 
-    few: Choice
-    many: Choice
+    ways: tuple[Choice, ...]
 
 
 class Contractions(OfRows[Product, Choice]):
@@ -83,10 +82,15 @@ class Contractions(OfRows[Product, Choice]):
         return shape.found.extents[shape.found.rows] if dynamic and shape.found.rows is not None else None
 
     def of_call(self, shape: Product, rows: int) -> Product:
-        return replace(shape, size=replace(shape.size.of_rows(rows), parts=len(shape.found.vector.parts)))
+        return replace(shape, size=replace(shape.size.of_rows(rows), parts=1 + (shape.found.vector.minus is not None)))
 
-    def are_alike(self, few: Choice, many: Choice) -> bool:
-        return few.packing == many.packing
+    def for_rows(self, choice: Choice, rows: int) -> Choice:
+        if choice.prefetch_tiles is None:
+            return choice
+        return replace(choice, prefetch_tiles=max(min(choice.prefetch_tiles, rows // choice.part.rows), 1))
+
+    def are_alike(self, one: Choice, other: Choice) -> bool:
+        return one.packing == other.packing
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_inlined()

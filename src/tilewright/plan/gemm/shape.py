@@ -10,13 +10,12 @@ from typing import Any
 from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.products import Operand, maps_points
 from tilewright.analysis.sizes import USUAL, Sizes, known, power_of_two_in
-from tilewright.analysis.zero_terms import Edges
+from tilewright.analysis.zero_terms import Edges, edges_of
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, const
 from tilewright.loops.edit import blocks
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.facts.zeros import edges_first
-from tilewright.plan.price.contraction import Dot, RegisterTile, Sums
+from tilewright.plan.price.contraction import Dot, RegisterTile, Sums, pays
 from tilewright.target import Target
 
 
@@ -209,11 +208,14 @@ def recognise(facts: Facts) -> Product | None:
 
 
 def with_edges(facts: Facts, product: Product) -> Product:
-    """The product with the terms to leave out as its rows and columns lie."""
+    """The product with the terms to leave out, where that pays, which it adds up outermost: the loops inside have
+    bounds of their own."""
     found = product.found
     if found.vector.is_plain(found.sizes) and found.broadcast.is_plain(found.sizes):
         return product
-    found, edges = edges_first(facts.inlined, found)
+    edges = tuple(e for e in edges_of(facts.inlined, found) if pays(1.0, e.share(1)))
+    first = tuple(e.axis for e in edges)
+    found = replace(found, reduce=(*first, *(n for n in found.reduce if n not in first)))
     return Product(found, replace(product.size, edges=edges, turns=known(found.extents[found.reduce[0]])))
 
 
