@@ -430,6 +430,12 @@ def test_complex_numbers_are_compiled() -> None:
         torch.testing.assert_close(compiled(turned, fallback="error")(x, given), turned(x, given), rtol=1e-4, atol=1e-5)
 
 
+def test_real_numbers_that_become_complex_have_imaginary_parts_of_zero() -> None:
+    x = torch.tensor([1.0, float("inf"), float("nan"), -3.0])
+    fast = torch.compile(lambda x: x.to(torch.complex64), backend=tilewright, options={"fallback": "error"})
+    torch.testing.assert_close(torch.view_as_real(fast(x)), torch.view_as_real(x.to(torch.complex64)), equal_nan=True)
+
+
 def test_gradients_of_complex_numbers() -> None:
     x, weight = torch.randn(8, requires_grad=True), torch.linspace(0, 1, 5)
     (wanted,) = torch.autograd.grad((_spectrum(x) * weight).sum(), x)

@@ -48,7 +48,7 @@ def converted(b: TorchEmit, x: Tensor, *, dtype: DType | None = None) -> Tensor:
     if b.is_pair(x):
         return b.cast(parts(b, x)[0], b.result.dtype)
     real = b.cast(x, b.result.dtype)
-    return joined(b, real, real * 0)
+    return joined(b, real, b.broadcast(b.scalar(0, real.dtype), real.shape))
 
 
 @pairs("aten.mul.Scalar")
