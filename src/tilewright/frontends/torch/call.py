@@ -51,7 +51,7 @@ class Source:
         self.known: dict[Symbol, str] = {}
         self.exact: dict[Any, str] = {}
         self.steps = 0
-        self.scope |= {"empty": torch.empty, "empty_strided": torch.empty_strided}
+        self.scope |= {"empty": torch.empty, "empty_strided": torch.empty_strided, "join": b"".join}
 
     def refer(self, prefix: str, value: Any) -> str:
         """The name of an object that the source refers to."""
@@ -161,7 +161,7 @@ class Source:
         name, stamp, known = f"w{len(self.lines)}", f"s{len(self.lines)}", self.refer("cache", cache)
         self.lines.append(f"{stamp} = {_tuple([f'{t}._version, {t}.data_ptr()' for t in tensors])}")
         self.lines.append(f"{name} = {known}.current")
-        changed = f"{name}.stamp != {stamp} or [n[0] for n in {name}.samples] != {name}.numbers"
+        changed = f"{name}.stamp != {stamp} or join({name}.samples) != {name}.numbers"
         self.lines.append(f"if {changed}: {name} = {known}.find({stamp}, {_tuple(tensors)})")
         return name
 

@@ -2,7 +2,7 @@
 
     s5 = (a0._version, a0.data_ptr(), a1._version, a1.data_ptr(), )
     w5 = ready5.current
-    if w5.stamp != s5 or [n[0] for n in w5.samples] != w5.numbers: w5 = ready5.find(s5, (a0, a1, ))
+    if w5.stamp != s5 or join(w5.samples) != w5.numbers: w5 = ready5.find(s5, (a0, a1, ))
 
 A tensor's version grows with each change in place that PyTorch knows of: by optimizers, `load_state_dict`, `copy_`,
 views and `detach()`. It does not with writes through `.data` and NumPy, by which some programs average or clip all
@@ -42,11 +42,11 @@ class Prepared:
     ready: Ready | None = None
     memory: Sequence[Any] = ()
     samples: Sequence[memoryview] = ()
-    numbers: Sequence[int] = ()
+    numbers: bytes = b""
 
     def is_for(self, stamp: Stamp) -> bool:
         """Whether tensors of this stamp are as they were when it was prepared."""
-        return self.stamp == stamp and [number[0] for number in self.samples] == self.numbers
+        return self.stamp == stamp and b"".join(self.samples) == self.numbers
 
 
 class Cache:
@@ -75,7 +75,7 @@ class Cache:
         memory = [_lying(tensor.detach(), layout) for tensor, (_, layout) in zip(tensors, self._weights, strict=True)]
         arrays = {weight: array_of(t) for t, (weight, _) in zip(memory, self._weights, strict=True)}
         samples = [sample for tensor in tensors for sample in _samples(tensor)]
-        numbers = [number[0] for number in samples]
+        numbers = b"".join(samples)
         ready = self._program.prepare(arrays)
         self._known[key] = Prepared(stamp, ready.table, ready, (*memory, *arrays.values()), samples, numbers)
         own = weakref.ref(self)
