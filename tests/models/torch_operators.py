@@ -61,7 +61,7 @@ UNORDERED = {"sort": 0, "argsort": 0, "topk": 1}
 which of their arguments is the dimension. Places must then be of equal elements, each of them once."""
 
 ROUNDED = {
-    "addr": "the products and the sum",
+    "addr": "each product",
     "cross": "both products",
     "linalg.cross": "both products",
     "native_batch_norm": "means and inverse deviations",
@@ -79,7 +79,7 @@ ROUNDED = {
     "grid_sampler_2d": "places, weights and products",
     "nn.functional.bilinear": "the products of both vectors",
     "_unsafe_masked_index_put_accumulate": "each sum",
-    "log_softmax": "the logarithm of the sum",
+    "log_softmax": "the sum and its logarithm",
     "logit": "the difference and the quotient",
 }
 """What eager's kernels of these operators round to 16 bits besides the result; ours compute in f32 and round once.
