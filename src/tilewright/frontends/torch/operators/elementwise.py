@@ -90,7 +90,7 @@ def subtract(b: TorchEmit, x: Tensor, y: Tensor, *, alpha: Number = 1) -> Tensor
     return b.done(x - (y if alpha == 1 else y * alpha))
 
 
-@handles("aten.div.Tensor", "aten.div.Scalar")
+@handles("aten.div.Tensor", "aten.div.Scalar", "prims.div.default")
 def divide(b: TorchEmit, x: Tensor, y: Tensor) -> Tensor:
     x, y = b.operands(x, y)
     return b.done(x / y)
@@ -258,7 +258,7 @@ def signbit(b: TorchEmit, x: Tensor) -> Tensor:
 def angle(b: TorchEmit, x: Tensor) -> Tensor:
     """Pi below zero, 0 elsewhere; NaN stays."""
     (x,) = b.operands(x)
-    return b.select(b.map("lt", x, 0), b.scalar(math.pi, x.dtype), b.select(b.map("isnan", x), x, 0))
+    return b.done(b.select(b.map("lt", x, 0), b.scalar(math.pi, x.dtype), b.select(b.map("isnan", x), x, 0)))
 
 
 @handles("aten.round.decimals")

@@ -72,11 +72,21 @@ def scatter_number(b: TorchEmit, x: Tensor, index: Tensor, *, dim: int, value: N
     return _scattered(b, x, index, b.broadcast(b.scalar(value, x.dtype), index.shape), dim, Reduction.NONE)
 
 
+_OF_TRUTHS = {Reduction.ADD: Reduction.MAX, Reduction.MUL: Reduction.MIN}
+"""What sums and products of truth values are, 0 and 1: whether any, or all, hold."""
+
+
+def _combining(b: TorchEmit, x: Tensor, kind: Reduction) -> tuple[Tensor, Reduction]:
+    """A tensor in the type that its elements are combined in, and how they are."""
+    if x.dtype.is_bool:
+        return b.cast(x, dtypes.u8), _OF_TRUTHS.get(kind, kind)
+    return b.wide(x), kind
+
+
 @handles("aten.scatter_add.default")
 def scatter_add(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int) -> Tensor:
-    if x.dtype.is_bool:
-        raise Unsupported("sums of truth values are not supported")
-    return b.done(_scattered(b, b.wide(x), index, b.wide(src), dim, Reduction.ADD))
+    start, kind = _combining(b, x, Reduction.ADD)
+    return b.done(_scattered(b, start, index, src, dim, kind))
 
 
 _KINDS = {"sum": Reduction.ADD, "prod": Reduction.MUL, "amax": Reduction.MAX, "amin": Reduction.MIN}
@@ -87,15 +97,14 @@ def scatter_reduce(
     b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int, reduce: str, include_self: bool = True
 ) -> Tensor:
     """Updates combined at the indices; without `include_self`, what is there counts only where nothing comes."""
-    if x.dtype.is_bool:
-        raise Unsupported("combining truth values is not supported")
-    kind, start, own = _KINDS.get("sum" if reduce == "mean" else reduce), b.wide(x), b.wide(src)
-    if kind is None:
-        raise Unsupported(f"the reduction {reduce!r} is not supported")
+    named = _KINDS.get("sum" if reduce == "mean" else reduce)
+    if named is None or (reduce == "mean" and x.dtype.is_bool):
+        raise Unsupported(f"the reduction {reduce!r} of {x.dtype} is not supported")
+    start, kind = _combining(b, x, named)
     if not include_self:
         neutral = b.broadcast(b.scalar(_neutral(kind, start), start.dtype), index.shape)
         start = _scattered(b, start, index, neutral, dim, Reduction.NONE)
-    made = _scattered(b, start, index, own, dim, kind)
+    made = _scattered(b, start, index, src, dim, kind)
     if reduce == "mean":
         one = b.scalar(1, made.dtype)
         alone = b.broadcast(one, x.shape)
@@ -115,12 +124,13 @@ def _neutral(kind: Reduction, x: Tensor) -> Number:
 
 @handles("aten.scatter.reduce", "aten.scatter.value_reduce")
 def scatter_combined(b: TorchEmit, x: Tensor, index: Tensor, src: Tensor, *, dim: int, reduce: str) -> Tensor:
-    kind = {"add": Reduction.ADD, "multiply": Reduction.MUL}.get(reduce)
-    if kind is None or x.dtype.is_bool:
-        raise Unsupported(f"the reduction {reduce!r} of {x.dtype} is not supported")
-    updates = b.wide(b.cast(src, x.dtype))
+    named = {"add": Reduction.ADD, "multiply": Reduction.MUL}.get(reduce)
+    if named is None:
+        raise Unsupported(f"the reduction {reduce!r} is not supported")
+    start, kind = _combining(b, x, named)
+    updates = b.cast(src, x.dtype)
     updates = updates if src.rank or not index.rank else b.broadcast(updates, index.shape)
-    return b.done(_scattered(b, b.wide(x), index, updates, dim, kind))
+    return b.done(_scattered(b, start, index, updates, dim, kind))
 
 
 class _Places:
@@ -175,13 +185,13 @@ def index(b: TorchEmit, x: Tensor, *, indices: Tensors) -> Tensor:
 def index_put(b: TorchEmit, x: Tensor, values: Tensor, *, indices: Tensors, accumulate: bool = False) -> Tensor:
     """x with values at the indices; with `accumulate`, added to what is there. Of an index that is a mask the values
     must be one number, as other masks have a number of elements that only data tells."""
-    if accumulate and x.dtype.is_bool:
-        raise Unsupported("sums of truth values are not supported")
     masks = [index for index in indices if index is not None and index.dtype.is_bool]
     if masks and indices[0] is masks[0] and len(indices) == 1 and static_of(values.shape) in ((), (1,)):
         one = b.reshape(b.cast(values, x.dtype), ())
         mask = b.reshape(masks[0], (*masks[0].shape, *[1] * (x.rank - masks[0].rank)))
-        return b.select(mask, x + one if accumulate else one, x)
+        if accumulate:
+            one = b.map("or", x, one) if x.dtype.is_bool else x + one
+        return b.select(mask, one, x)
     places = _Places(b, x, indices)
     order = places.placed()
     natural = [*places.shape, *places.rest]
@@ -189,9 +199,10 @@ def index_put(b: TorchEmit, x: Tensor, values: Tensor, *, indices: Tensors, accu
     updates = b.reshape(
         b.transpose(wide, [order.index(a) for a in range(len(order))]), (places.index.shape[0], *places.rest)
     )
-    kept = b.wide(places.flat(b, x)) if accumulate else places.flat(b, x)
+    kept, reduction = places.flat(b, x), Reduction.NONE
+    if accumulate:
+        kept, reduction = _combining(b, kept, Reduction.ADD)
     rows = b.reshape(places.index, (places.index.shape[0], 1))
-    reduction = Reduction.ADD if accumulate else Reduction.NONE
     made = b.op("scatter_nd", kept, rows, b.cast(updates, kept.dtype), reduction=reduction)
     whole = b.reshape(b.cast(made, x.dtype), [x.shape[a] for a in places.order])
     return b.transpose(whole, [places.order.index(a) for a in range(x.rank)])
@@ -200,13 +211,12 @@ def index_put(b: TorchEmit, x: Tensor, values: Tensor, *, indices: Tensors, accu
 @handles("aten.put.default")
 def put(b: TorchEmit, x: Tensor, index: Tensor, source: Tensor, *, accumulate: bool = False) -> Tensor:
     """x, flat, with the source at the indices."""
-    if accumulate and x.dtype.is_bool:
-        raise Unsupported("sums of truth values are not supported")
     size, count = simplify(product(x.shape)), simplify(product(index.shape))
-    flat = b.reshape(b.wide(x) if accumulate else x, (size,))
+    flat, reduction = b.reshape(x, (size,)), Reduction.NONE
+    if accumulate:
+        flat, reduction = _combining(b, flat, Reduction.ADD)
     places = b.checked(b.reshape(index, (count,)), size, "index")
     updates = b.cast(b.reshape(source, (count,)), flat.dtype)
-    reduction = Reduction.ADD if accumulate else Reduction.NONE
     return b.done(b.reshape(b.op("scatter_elements", flat, places, updates, axis=0, reduction=reduction), x.shape))
 
 

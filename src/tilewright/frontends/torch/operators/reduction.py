@@ -157,14 +157,14 @@ def _running(kind: str) -> Callable[..., tuple[Tensor, Tensor]]:
         if not x.rank:
             return x, b.scalar(0, dtypes.i64)
         if x.dtype.is_bool:
-            raise Unsupported("running extremes of truth values are not supported")
+            x = b.cast(x, dtypes.u8)
         axis = b.axis(dim, x.rank)
         best = b.cumulative(kind, x, axis)
         found = b.map("eq", x, best)
         if x.dtype.is_float:
             found = b.map("or", found, b.map("isnan", x))
         place = b.align(b.iota((x.shape[axis],), 0), axis, x.rank)
-        return best, b.cumulative("max", b.select(found, b.broadcast(place, x.shape), 0), axis)
+        return b.done(best, 0), b.cumulative("max", b.select(found, b.broadcast(place, x.shape), 0), axis)
 
     return handler
 

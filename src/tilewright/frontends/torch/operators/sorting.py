@@ -16,7 +16,10 @@ from tilewright.frontends.torch.registry import handles
 
 
 def _first(b: TorchEmit, x: Tensor, dim: int, count: Expr | None, largest: bool) -> tuple[Tensor, ...]:
-    if not x.rank or x.dtype.is_bool:
+    if x.rank and x.dtype.is_bool:
+        values, places = _first(b, b.cast(x, dtypes.u8), dim, count, largest)
+        return b.cast(values, x.dtype), places
+    if not x.rank:
         raise Unsupported(f"sorting {x.dtype}{list(x.shape)} is not supported")
     axis = b.axis(dim, x.rank)
     k = x.shape[axis] if count is None else count
