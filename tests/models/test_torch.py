@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch_compiled import compiled, fresh  # noqa: E402, F401
 
 import tilewright as tw  # noqa: E402
 from tilewright.api.torch_backend import tilewright  # noqa: E402
@@ -23,22 +24,6 @@ from tilewright.frontends.torch.backend import TorchWarning  # noqa: E402
 from tilewright.report.errors import RuntimeFault, UserError  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Nothing compiled is left from other tests, and what falls back is an error where a test does not expect it."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TorchWarning)
-        yield
-    torch._dynamo.reset()
-
-
-def compiled(model: Any, **options: Any) -> Any:
-    dynamic = options.pop("dynamic", None)
-    return torch.compile(model, backend=tilewright, dynamic=dynamic, options={"threads": 1, **options})
 
 
 def agree(model: Callable[..., Any], *inputs: Any, tolerance: float = 1e-4, dynamic: bool | None = None) -> None:

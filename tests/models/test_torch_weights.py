@@ -7,7 +7,7 @@ import copy
 import gc
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,22 +15,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch_compiled import compiled, fresh  # noqa: E402, F401
 
 from tilewright.api.torch_backend import tilewright  # noqa: E402
 from tilewright.frontends.torch.backend import TorchWarning  # noqa: E402
 from tilewright.frontends.torch.weights import Cache  # noqa: E402
 from tilewright.report.errors import UserError  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Nothing compiled is left from other tests, and what falls back is an error."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TorchWarning)
-        yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture
@@ -45,11 +35,6 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Cache, "_prepared", counted)
     return found
-
-
-def compiled(model: Any, **options: Any) -> Any:
-    dynamic = options.pop("dynamic", None)
-    return torch.compile(model, backend=tilewright, dynamic=dynamic, options={"threads": 1, **options})
 
 
 def agree(fast: Any, model: Any, *inputs: Any) -> None:

@@ -5,9 +5,13 @@ Nothing here needs the compiler, so that a program read from a file can run with
 
 from __future__ import annotations
 
+import ctypes
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
+from tilewright.report.errors import RuntimeFault
 
 VERSION = 7
 """The version of the contract: raised whenever object code or the runtime expects something else of the other."""
@@ -53,3 +57,12 @@ class FaultMessage:
 
     text: str
     dtypes: tuple[DType, ...]
+
+    def fault(self, record: Sequence[int]) -> RuntimeFault:
+        """The error with the values of a fault record, which follow its first word."""
+        values: list[float] = []
+        for raw, dtype in zip(record[1 : 1 + len(self.dtypes)], self.dtypes, strict=True):
+            values.append(ctypes.c_double.from_buffer_copy(ctypes.c_int64(raw)).value if dtype.is_float else raw)
+        what, _, where = self.text.partition(" @ ")
+        what = re.sub(r"\{(\d)\}", lambda m: str(values[int(m[1])]) if int(m[1]) < len(values) else m[0], what)
+        return RuntimeFault(what, where=where or None)

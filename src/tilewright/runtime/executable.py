@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns, thread_time_ns
@@ -328,7 +327,7 @@ class Executable(Inspected):
                     frame.short = symbols
                 return
             if status > 0:
-                raise self._fault(status, frame.fault)
+                raise self._faults[status - 1].fault(frame.fault)
             if status == INTERRUPTED:
                 frame.interrupted()
             needed = int(frame.fault[0])
@@ -359,16 +358,6 @@ class Executable(Inspected):
                 out = out if own is None else copy_result(port, own, out)
             result.append(out)
         return tuple(result)
-
-    def _fault(self, status: int, record: Any) -> RuntimeFault:
-        message = self._faults[status - 1]
-        values = []
-        for n, dtype in enumerate(message.dtypes, 1):
-            raw = record[n]
-            values.append(ctypes.c_double.from_buffer_copy(ctypes.c_int64(raw)).value if dtype.is_float else raw)
-        what, _, where = message.text.partition(" @ ")
-        what = re.sub(r"\{(\d)\}", lambda m: str(values[int(m[1])]) if int(m[1]) < len(values) else m[0], what)
-        return RuntimeFault(what, where=where or None)
 
     def profile(self, feeds: Mapping[str, Any], *, seconds: float = 1.0) -> Profile:
         """Where the time of a call on these arrays goes, measured for so many seconds: a row for each kernel, the

@@ -16,6 +16,7 @@ from tilewright.expr.dtypes import DType
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.handlers import Handlers
 from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.torch.types import is_dense
 
 PAIRS = Handlers()
 """Handlers of operators that mix real and imaginary parts."""
@@ -43,13 +44,8 @@ parts of 0."""
 
 
 def is_pair(value: Any) -> bool:
-    """Whether a value of a graph is one dense complex tensor in memory, on the CPU."""
-    return (
-        isinstance(value, torch.Tensor)
-        and value.layout is torch.strided
-        and value.device.type == "cpu"
-        and value.dtype in PARTS
-    )
+    """Whether a value of a graph is a dense complex tensor."""
+    return is_dense(value, PARTS)
 
 
 def part(b: Emit, x: Tensor, n: int) -> Tensor:

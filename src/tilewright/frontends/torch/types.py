@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -42,11 +43,16 @@ def wide(dtype: DType) -> DType:
     return dtypes.f32 if dtype in (dtypes.f16, dtypes.bf16) else dtype
 
 
-def is_plain(value: Any) -> bool:
-    """Whether a value of a graph is one dense tensor in memory, of a type that we have, on the CPU."""
+def is_dense(value: Any, types: Collection[torch.dtype]) -> bool:
+    """Whether a value of a graph is one dense tensor in memory, of one of these types, on the CPU."""
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
         and value.device.type == "cpu"
-        and value.dtype in TYPES
+        and value.dtype in types
     )
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value of a graph is a dense tensor of a type that we have."""
+    return is_dense(value, TYPES)
