@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -77,12 +77,50 @@ def test_operands_are_kept_or_flushed() -> None:
 
 
 def test_it_may_be_chosen_between_calls() -> None:
-    exe = compiled()
+    exe = compiled(denormals="keep")
     assert exe.denormals == "keep" and result(exe).all()
     exe.denormals = "flush"
     assert exe.denormals == "flush" and not result(exe).any() and keeps()
     exe.denormals = "keep"
     assert result(exe).all()
+
+
+GUARDED = """
+graph main[n](x: f32[n], f: f32[n]) -> y:
+  least: f32[] = full(value=1e-40, shape=())
+  a: f32[n] = mul(x, f)
+  b: f32[n] = max(a, least)
+  y: f32[n] = log(b)
+"""
+
+
+def test_the_highest_level_flushes_and_the_others_keep() -> None:
+    assert not result(compiled()).any() and keeps()
+    assert result(compiled(level=2)).all()
+
+
+def test_models_with_a_subnormal_scalar_keep() -> None:
+    x, f = np.zeros(100, F32), np.ones(100, F32)
+    exe = compiled(GUARDED)
+    assert exe.denormals == "keep" and np.isfinite(exe(x, f)[0]).all()
+    assert compiled(GUARDED.replace("1e-40", "1e-30")).denormals == "flush"
+    assert not np.isfinite(compiled(GUARDED, denormals="flush")(x, f)[0]).any()
+    named = GUARDED.replace("full(value=1e-40, shape=())", "constant(name=@least)")
+    module = Module({"main": cast(GraphFunction, tw.parse(named.strip()))}, {"least": np.array(1e-40, F32)})
+    assert tw.compile(module).denormals == "keep"
+
+
+def test_machines_that_are_not_told_to_flush_keep() -> None:
+    assert compiled(target="riscv64").denormals == "keep" and compiled(target="aarch64").denormals == "flush"
+
+
+def test_gates_that_are_all_but_shut_make_no_subnormal_numbers() -> None:
+    text = "graph main[n](x: f32[n]) -> y:\n  s: f32[n] = sigmoid(x)\n  y: f32[n] = mul(x, s)"
+    x = np.linspace(-110, -80, 1000, dtype=F32)
+    (found,) = compiled(text)(x)
+    least = float(np.finfo(F32).tiny)  # of a gate, which is multiplied by up to 110
+    assert not count_subnormals([found]) and count_subnormals(compiled(text, denormals="keep")(x))
+    np.testing.assert_allclose(found, x / (1 + np.exp(-x.astype(np.float64))), rtol=1e-6, atol=110 * least)
 
 
 def in_a_thread(run: Callable[[], object]) -> None:
@@ -152,15 +190,15 @@ def test_a_file_keeps_the_option(tmp_path: Path) -> None:
     loaded = tw.load(tmp_path / "model.tw")
     assert loaded.denormals == "flush" and not result(loaded).any()
     assert result(tw.load(tmp_path / "model.tw", denormals="keep")).all()
-    compiled().save(tmp_path / "other.tw")
+    compiled(denormals="keep").save(tmp_path / "other.tw")
     assert tw.load(tmp_path / "other.tw").denormals == "keep"
 
 
 def test_what_is_stored_serves_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
     path = save_affine(tmp_path)
-    first = tw.compile(path, denormals="flush")
-    kept, flushed = tw.compile(path), tw.compile(path, denormals="flush")
+    first = tw.compile(path)
+    kept, flushed = tw.compile(path, denormals="keep"), tw.compile(path, denormals="flush")
     assert not first.cached and kept.cached and flushed.cached
     assert (first.denormals, kept.denormals, flushed.denormals) == ("flush", "keep", "flush")
 
@@ -214,7 +252,7 @@ def test_subnormal_numbers_of_bf16_are_counted() -> None:
 
 
 def test_a_profile_counts_them_and_measures_what_they_cost() -> None:
-    exe = compiled(threads=1)
+    exe = compiled(threads=1, denormals="keep")
     x, f = np.full(1000, 0.5, F32), np.ones(1000, F32)
     assert exe.profile({"x": x, "f": f}, seconds=0.0).subnormals == Subnormals(0, 0, 0)
     x[:7] = 1e-40
@@ -267,7 +305,7 @@ def test_a_comparison_allows_what_flushing_does(tmp_path: Path) -> None:
 
 
 def test_profile_tells_of_them(tmp_path: Path) -> None:
-    words = ("--input", "x=1e-40", "--seconds", "0", "--size", "n=100")
+    words = ("--input", "x=1e-40", "--seconds", "0", "--size", "n=100", "--denormals", "keep")
     told = invoke("profile", save_affine(tmp_path), *words)
     assert "note: 300 of the inputs' elements are subnormal: a call takes" in told.err
     assert "subnormal" not in invoke("profile", save_rows(tmp_path), "--input", "indices=[1]", "--seconds", "0").err

@@ -24,7 +24,7 @@ from tilewright.report.quantities import counted, duration, size
 from tilewright.runtime.describe import source_of
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
-from tilewright.runtime.subnormals import KEEP, check_denormals
+from tilewright.runtime.subnormals import check_denormals
 from tilewright.runtime.threads import count_threads
 from tilewright.store import Store
 from tilewright.target import Target
@@ -49,7 +49,7 @@ def compile(
     level: int = HIGHEST,
     off: Iterable[str] = (),
     precision: str = PLAIN,
-    denormals: str = KEEP,
+    denormals: str | None = None,
     choices: Mapping[str, Forced] | None = None,
     strict: bool = False,
     seed: int | str = 0,
@@ -69,8 +69,9 @@ def compile(
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
     to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
     products to bf16 where that is faster (`lower/graph/reduce_precision.py`); sums and all else stay f32.
-    `denormals` is `keep`, or `flush`: calls take subnormal numbers (below 1.2e-38 for f32) for zero, on which many
-    processors spend a hundred cycles each; `tilewright profile` tells where that is so.
+    `denormals` is `flush`: calls take subnormal numbers (below 1.2e-38 for f32) for zero, on which many processors
+    spend a hundred cycles each; or `keep`: they compute as the thread that makes them does. Unless it is given,
+    programs of level 3 flush where the machine can, except those of a model that has a subnormal scalar.
     `choices` says how kernels are to run, by their names: {"dense1": {"template": "contraction", "choice": {…}}}, as
     `exe.decisions[name].taken.record()` has it. They are put over those of the setting TILEWRIGHT_CHOICES.
     `strict` refuses files that ONNX does not allow, but other runtimes read; otherwise each kind of what is wrong with
@@ -86,7 +87,8 @@ def compile(
     sizes, reading = Reading(strict, seed).check().with_dims(dims or {})
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
-    check_denormals(denormals, machine)
+    if denormals is not None:
+        check_denormals(denormals, machine)
     names = frozenset((off,) if isinstance(off, str) else off)
 
     def make(tuned: Tuned) -> Executable:
@@ -98,7 +100,8 @@ def compile(
 
         tune_with(lambda: make(known_choices(machine)), machine, tune or 0)
     executable = make(UNTUNED if tune == OFF else known_choices(machine))
-    executable.denormals = denormals
+    if denormals is not None:
+        executable.denormals = denormals
     return executable
 
 

@@ -22,7 +22,6 @@ from tilewright.report.printable import printable
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.file import is_compiled
-from tilewright.runtime.subnormals import KEEP
 from tilewright.runtime.threads import count_threads as threads_of_calls
 from tilewright.target import Target
 from tilewright.target.host import current_host
@@ -58,7 +57,7 @@ def compile_model(path: str, target: str = "native", threads: int | None = None,
             level=how.level,
             off=how.off,
             precision=how.precision,
-            denormals=how.denormals or KEEP,
+            denormals=how.denormals,
             choices=read_choices(how.choices),
             strict=how.strict,
         )

@@ -110,7 +110,8 @@ Denormals = Annotated[
     typer.Option(
         "--denormals",
         metavar="keep|flush",
-        help="keep: compute with subnormal numbers. flush: take them for zero. [default: keep, or what a file says]",
+        help="keep: compute with subnormal numbers. flush: take them for zero. [default: flush at -O 3, or as in a "
+        "compiled file]",
         show_default=False,
     ),
 ]

@@ -11,6 +11,7 @@ from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import Unit, generate_unit, grouped, join, module_of
 from tilewright.compiler.compiled import Compiled, arrays_of, constant_order, interface_of
 from tilewright.compiler.constants import put_down_made
+from tilewright.compiler.denormals import usual_denormals
 from tilewright.compiler.kernels import Kernel, KernelPass, compile_alone, compile_rest, kernels_of
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import lower, pipeline, plan_of
@@ -50,6 +51,12 @@ Finished = tuple[MadeGroup, Callable[[], bytes]]
 def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes, and in this
     one LLVM works in a thread of its own beside the passes: it needs no lock of Python's."""
+    compiled = _lowered(module, target, switches)
+    compiled.denormals = usual_denormals(module, target, switches.level)
+    return compiled
+
+
+def _lowered(module: Module, target: Target, switches: Switches) -> Compiled:
     if not (switches.all_on and is_large(module)) or is_watched():
         return lower(module, target, switches)
 

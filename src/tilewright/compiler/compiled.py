@@ -36,6 +36,7 @@ from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.plan_report import Choices, KernelRow
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program, Site
+from tilewright.runtime.subnormals import KEEP
 from tilewright.runtime.weights import Weights
 from tilewright.store import Json
 from tilewright.target import Target
@@ -45,9 +46,9 @@ from tilewright.target.machine import is_elf
 @dataclass(slots=True)
 class Compiled:
     """What compiling a module gives: object files, that of its entry first, the messages of its checks, every stage on
-    the way, what was chosen on it, and the kernels that its entry calls, by the places where it does; `origin` is the
-    model that it was. Where other processes compiled kernels, stages are not kept: `again` compiles the same in this
-    one."""
+    the way, what was chosen on it, and the kernels that its entry calls, by the places where it does; `denormals` is
+    what its calls do with subnormal numbers unless they are told, `origin` the model that it was. Where other processes
+    compiled kernels, stages are not kept: `again` compiles the same in this one."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -58,6 +59,7 @@ class Compiled:
     record: Record[Module] = field(default_factory=Record)
     choices: Choices = field(default_factory=Choices)
     sites: tuple[str, ...] = ()
+    denormals: str = KEEP
     origin: Origin | None = None
     again: Callable[[], Compiled] | None = None
 
@@ -148,7 +150,7 @@ def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json
     assert isinstance(main, Function)
     rooms = tuple([symbol.least or 0 for symbol in main.symbols[known:]])
     sites, checked = _sites(compiled), settings.CHECK.read()
-    made_of = (compiled.interface, code, compiled.faults, constants, target, sites, made)
+    made_of = (compiled.interface, code, compiled.faults, constants, target, sites, made, compiled.denormals)
     return Program(*made_of, checked=checked, rooms=rooms, arena=_arena_of(main, compiled.interface, rooms))
 
 

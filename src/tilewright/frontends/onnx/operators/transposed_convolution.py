@@ -1,4 +1,4 @@
-"""Transposed convolutions: how much of the full result is wanted (build/transposed.py has the result)."""
+"""Transposed convolutions: how much of the full result is wanted (build/transposed_convolution.py has the result)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
-from tilewright.frontends.build.transposed import convolve_transposed
+from tilewright.frontends.build.transposed_convolution import convolve_transposed
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.build.windows import Windows
 from tilewright.frontends.onnx.operators.convolution import window_of, windows

@@ -7,7 +7,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import static_of
-from tilewright.frontends.build.transposed import convolve_transposed
+from tilewright.frontends.build.transposed_convolution import convolve_transposed
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.build.windows import Windows, convolve, padded
 from tilewright.frontends.torch.emit import TorchEmit
