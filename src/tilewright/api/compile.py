@@ -24,7 +24,7 @@ from tilewright.report.quantities import counted, duration, size
 from tilewright.runtime.describe import source_of
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
-from tilewright.runtime.subnormals import check_denormals
+from tilewright.runtime.subnormals import KEEP, check_denormals
 from tilewright.runtime.threads import count_threads
 from tilewright.store import Store
 from tilewright.target import Target
@@ -60,9 +60,8 @@ def compile(
 
     `target` names the machine (`native`, `x86-64-v3`, …), or is a `Target`, which is taken as it is. What this machine
     does is measured before it is compiled for first, in less than half a second; models of machines have estimates.
-    `threads` is how many threads a call may use (default: the setting
-    TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
-    the store and found again.
+    `threads` is how many threads a call may use (default: the setting TILEWRIGHT_NUM_THREADS, else one for each core
+    that this process may use). What is compiled from a file is kept in the store and found again.
     `dims` are sizes of dynamic dimensions by their names: the program is compiled for these alone, which may make it
     faster; all others stay as they are. Dimensions of an input without a rank are sizes and names: {"x": ["n", 3]}.
     `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
@@ -70,8 +69,8 @@ def compile(
     to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
     products to bf16 where that is faster (`lower/graph/reduce_precision.py`); sums and all else stay f32.
     `denormals` is `flush`: calls take subnormal numbers (below 1.2e-38 for f32) for zero, on which many processors
-    spend a hundred cycles each; or `keep`: they compute as the thread that makes them does. Unless it is given,
-    programs of level 3 flush where the machine can, except those of a model that has a subnormal scalar.
+    spend a hundred cycles each; or `keep`: they compute as the thread that makes them does. Without it most programs
+    of level 3 flush (`compiler/denormals.py`).
     `choices` says how kernels are to run, by their names: {"dense1": {"template": "contraction", "choice": {…}}}, as
     `exe.decisions[name].taken.record()` has it. They are put over those of the setting TILEWRIGHT_CHOICES.
     `strict` refuses files that ONNX does not allow, but other runtimes read; otherwise each kind of what is wrong with
@@ -87,8 +86,7 @@ def compile(
     sizes, reading = Reading(strict, seed).check().with_dims(dims or {})
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
-    if denormals is not None:
-        check_denormals(denormals, machine)
+    check_denormals(KEEP if denormals is None else denormals, machine)
     names = frozenset((off,) if isinstance(off, str) else off)
 
     def make(tuned: Tuned) -> Executable:
@@ -100,8 +98,7 @@ def compile(
 
         tune_with(lambda: make(known_choices(machine)), machine, tune or 0)
     executable = make(UNTUNED if tune == OFF else known_choices(machine))
-    if denormals is not None:
-        executable.denormals = denormals
+    executable.denormals = executable.denormals if denormals is None else denormals
     return executable
 
 
