@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.cli.saving import place_for
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.library.ahead import Ahead
+from tilewright.runtime.library.ahead import Ahead, Places
 from tilewright.runtime.library.codes import check_name
+from tilewright.runtime.library.weights import Stamp
+from tilewright.runtime.program import Program
 
 SHARED, MODULE = ".so", ".wasm"
 ENDINGS = (SHARED, ".o", ".a", MODULE)
-
-
-def _import_writer() -> None:
-    """Imports what writes libraries, which takes 50 ms."""
-    from tilewright.runtime.library import write  # noqa: F401
 
 
 class Library:
@@ -47,14 +44,23 @@ class Library:
 
     @contextmanager
     def expected(self, programs: int) -> Iterator[None]:
-        """Has the weights of a library with one program written while the rest of it is compiled, inside of the `with`,
-        and saved there: those of a shared library, or those that go to a file of their own."""
+        """Has much of a library with one program made while the rest of it is compiled, inside of the `with`, and
+        saved there: its own code, and the weights of a shared library, or those that go to a file of their own."""
         weights = self._beside.get("--weights")
-        if programs != 1 or (weights is None and self.place.suffix != SHARED):
+        if programs != 1 or not self.wanted or self.place.suffix == MODULE:
             yield
             return
-        with Ahead(weights or self.place, weights is not None, _import_writer) as self._ahead:
+        place = self.place if self.place.suffix == SHARED else None
+        with Ahead(weights or place, self._prepare, weights is not None) as self._ahead:
             yield
+
+    def _prepare(
+        self, program: Program, forks: bool, places: Places, stamp: Callable[[], Stamp | None]
+    ) -> tuple[object, bytes]:
+        """The code of the library beside the program."""
+        from tilewright.runtime.library.write import prepare  # brings LLVM along
+
+        return prepare(self._name, program, forks, places, stamp)
 
     def save(self, executables: Sequence[Executable]) -> None:
         """Writes the library."""
