@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -531,6 +532,43 @@ def test_what_c_is_told_of_a_machine_that_lacks_something(tmp_path: Path) -> Non
     said = run_program(compile_c(PROGRAMS / "lacking.c", tmp_path, tmp_path / "libdigits.so")).splitlines()
     assert said[:4] == ["open 6", "sizes 6 run 6", "arena 6 6 limit 6 threads 6", "inputs 1 result 0"]
     assert re.fullmatch(r"this machine lacks \S+, which the code for \S+ \S+ needs", said[4])
+
+
+def test_names_of_libraries(tmp_path: Path) -> None:
+    """One with a version is a shared library; those of other systems are refused, whoever asks."""
+    model, numbered = Path("examples/digits/digits.onnx"), tmp_path / "libmodel.so.1.2"
+    assert invoke("compile", model, "-o", numbered, "--header", tmp_path / "model.h").code == 0
+    digits().save_library(tmp_path / "libmodel.so")
+    assert numbered.read_bytes() == (tmp_path / "libmodel.so").read_bytes()
+    for name in ("model.dll", "libmodel.dylib"):
+        with pytest.raises(UserError, match=f"a name that ends in {Path(name).suffix} is that of another system's"):
+            digits().save_library(tmp_path / name)
+        ran = invoke("compile", model, "-o", tmp_path / name)
+        assert ran.code == 2 and f"call it {Path(name).stem}.so" in ran.err
+        assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("-o", "x.so", "--target", "x86-64-v3", "--target", "aarch64"), "for aarch64 and x86_64"),
+        (("-o", "x.a", "--target", "wasm"), "the target's system is wasm32"),
+        (("-o", "x.wasm", "--target", "x86-64-v3"), "for one kind of machine"),
+        (("-o", "x.wasm", "--weights", "x.bin"), "x.wasm holds its weights"),
+    ],
+)
+def test_what_no_library_is_for_is_told_before_compiling(
+    options: Sequence[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiles(*_: object, **__: object) -> None:
+        raise AssertionError("it compiles")
+
+    model = Path("examples/digits/digits.onnx").absolute()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tilewright.cli.compile.compile_model", compiles)
+    ran = invoke("compile", model, *options)
+    assert ran.code == 2 and why in ran.err, ran.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_does_not_belong_together(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.library.ahead import Ahead, Places
 from tilewright.runtime.library.codes import check_name
+from tilewright.runtime.library.targets import MODULE, check_ending, check_targets, is_shared
 from tilewright.runtime.library.weights import Stamp
 from tilewright.runtime.program import Program
+from tilewright.target import Target
 
-SHARED, MODULE = ".so", ".wasm"
-ENDINGS = (SHARED, ".o", ".a", MODULE)
+ENDINGS = (".so", ".o", ".a", MODULE)
 
 
 class Library:
@@ -24,8 +25,16 @@ class Library:
     def __init__(self, place: Path, model: str, beside: Mapping[str, str | None], name: str | None) -> None:
         """Raises UserError for options that belong to a library where none is written, for a name that is none in C,
         and for places where no file can be written."""
-        self.place, self.wanted, self._name = place, place.suffix in ENDINGS, name or "model"
+        check_ending(place)
+        self.place, self._name = place, name or "model"
+        self.wanted = place.suffix in ENDINGS or is_shared(place)
         given = {option: file for option, file in beside.items() if file is not None}
+        if place.suffix == MODULE and "--weights" in given:
+            raise UserError(
+                "--weights does not go with a module of WebAssembly",
+                why=f"{place} holds its weights",
+                fix="leave --weights out",
+            )
         if not self.wanted and (given or name is not None):
             option = next(iter(given), "--name")
             raise UserError(
@@ -42,6 +51,11 @@ class Library:
         """What it is for, if nobody says."""
         return "wasm" if self.place.suffix == MODULE else "native"
 
+    def check_targets(self, names: Sequence[str]) -> None:
+        """Raises UserError for machines that one library cannot be for."""
+        if self.wanted:
+            check_targets([Target.parse(name) for name in names], self.place.suffix == MODULE)
+
     @contextmanager
     def expected(self, programs: int) -> Iterator[None]:
         """Has much of a library with one program made while the rest of it is compiled, inside of the `with`, and
@@ -50,7 +64,7 @@ class Library:
         if programs != 1 or not self.wanted or self.place.suffix == MODULE:
             yield
             return
-        place = self.place if self.place.suffix == SHARED else None
+        place = self.place if is_shared(self.place) else None
         with Ahead(weights or place, self._prepare, weights is not None) as self._ahead:
             yield
 

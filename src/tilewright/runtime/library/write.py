@@ -31,13 +31,13 @@ from tilewright.runtime.library.glue import (
 from tilewright.runtime.library.header import header_text
 from tilewright.runtime.library.javascript import javascript
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
+from tilewright.runtime.library.targets import MODULE, check_ending, check_targets
 from tilewright.runtime.library.wasm import wasm_module
 from tilewright.runtime.library.weights import Stamp, lay_out
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
 from tilewright.store.blocks import write_parts
 from tilewright.store.files import check_place, replace_file
-from tilewright.target.machine import is_elf
 
 Place = str | os.PathLike[str]
 
@@ -46,9 +46,6 @@ CPP_HEADERS = (".hpp", ".hh", ".hxx")
 
 OBJECT, ARCHIVE = ".o", ".a"
 """What the names of object files and static libraries end in."""
-
-MODULE = ".wasm"
-"""What the names of modules of WebAssembly end in."""
 
 _MOST_BYTES = 1 << 31
 
@@ -73,6 +70,7 @@ def write_library(
     """
     is_module = Path(path_of(path)).suffix == MODULE
     _check(programs, name, is_module)
+    check_ending(Path(path_of(path)))
     sources = [file for program in programs for file in program.files]
     places = [Path(path_of(place)) for place in (path, header, weights) if place is not None]
     for n, place in enumerate(places):
@@ -114,11 +112,11 @@ def _write_module(
     weights: Place | None,
     sources: Sequence[str],
 ) -> None:
-    if weights is not None or len(programs) > 1:
+    if weights is not None:
         raise UserError(
-            "cannot make such a module of WebAssembly",
+            "cannot write the weights of a module of WebAssembly to a file",
             why="it holds one program, with its weights",
-            fix="leave weights= out, and write a module for each program",
+            fix="leave weights= out",
         )
     module = wasm_module(programs[0])
     if header is not None:
@@ -186,26 +184,14 @@ def _contents(parts: Parts, code: bytes | None, weights: Sequence[bytes | memory
 def in_order(programs: Sequence[Program]) -> list[Program]:
     """Programs of one model, the best first. Raises UserError where they do not belong together."""
     check_together(programs)
-    kinds = sorted({program.target.architecture for program in programs})
-    if len(kinds) > 1:
-        raise UserError(
-            "cannot make one library for several architectures",
-            why=f"the programs are for {' and '.join(kinds)}, and an ELF file has code for one",
-            fix="write a library for each",
-        )
     return sorted(programs, key=lambda program: merit(program.target), reverse=True)
 
 
 def _check(programs: Sequence[Program], name: str, is_module: bool) -> None:
     """Refuses what a library cannot be made of."""
     check_name(name)
+    check_targets([program.target for program in programs], is_module)
     for program in programs:
-        if not (is_elf(program.target.triple) or is_module):
-            raise UserError(
-                f"cannot make a library for {program.target}",
-                why=f"libraries are ELF files for Linux, and the target's system is {program.target.triple}",
-                fix=f"compile the model on Linux, or, for WebAssembly, write a file whose name ends in {MODULE}",
-            )
         if program.checked:
             raise UserError(
                 "cannot make a library of a program that checks its memory",
