@@ -348,12 +348,31 @@ def test_a_program_that_holds_the_library(form: str, folder: Path, made: Elf) ->
     if form == "static" and built.returncode and "cannot find" in built.stderr:
         pytest.skip("there is no static C library")
     assert (built.returncode, built.stderr) == (0, "")
+    classifies(program)
+
+
+def classifies(program: Path) -> None:
+    """The program gives the executable's results, with one thread and with two."""
     exe = digits()
     for n, threads in ((1, "1"), (200, "2")):
         x = np.random.default_rng(n).random((n, 1, 8, 8), np.float32)
         ran = subprocess.run([program, str(n), threads], input=x.tobytes(), capture_output=True, timeout=60)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout == exe(x)[0].tobytes()
+
+
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="there is no musl")
+@pytest.mark.parametrize("form", ["shared", "archive", "static"])
+def test_a_program_with_another_c_library(form: str, folder: Path, made: Elf) -> None:
+    """Of musl, as Alpine Linux has: its loader takes the names of libc and libm for itself, and no versions."""
+    digits().save_library(folder / "libdigits.a", name="digits")
+    program = folder / f"musl-{form}"
+    linked = ["-l:libdigits.a"] if form != "shared" else ["-ldigits", f"-Wl,-rpath,{folder}"]
+    options = [*STRICT, "-static"] if form == "static" else STRICT
+    command = ["musl-gcc", *options, str(EXAMPLES / "classify.c"), "-I", str(folder), "-L", str(folder), *linked]
+    built = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=60)
+    assert (built.returncode, built.stderr) == (0, "")
+    classifies(program)
 
 
 @needs_cc
