@@ -74,7 +74,7 @@ class Library:
         """The code of the library beside the program."""
         from tilewright.runtime.library.write import prepare  # brings LLVM along
 
-        return prepare(self._name, program, forks, places, stamp)
+        return prepare(self._name, is_shared(self.place), program, forks, places, stamp)
 
     def save(self, executables: Sequence[Executable]) -> None:
         """Writes the library."""

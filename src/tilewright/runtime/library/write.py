@@ -24,6 +24,7 @@ from tilewright.runtime.library.glue import (
     ON_UNLOAD,
     WEIGHTS,
     Parts,
+    base_of,
     entry_name,
     glue_object,
     make_glue,
@@ -125,11 +126,14 @@ def _write_module(
 
 
 def prepare(
-    name: str, program: Program, forks: bool, places: Places, stamp: Callable[[], Stamp | None]
+    name: str, is_shared: bool, program: Program, forks: bool, places: Places, stamp: Callable[[], Stamp | None]
 ) -> tuple[Parts, bytes]:
     """The code beside a program whose own code is not there yet: what it was made for, `Parts.asks`, and an object file
-    (`Ahead`). Raises UserError for what no library can hold."""
+    (`Ahead`). A shared library has the pool as it is linked, which is kept until it is asked for. Raises UserError for
+    what no library can hold."""
     _check([program], name, is_module=False)
+    if forks and is_shared:
+        pool_code(base_of(program))
     parts = Parts(name, [program], places, forks, stamp())
     return parts.asks, glue_object(parts)
 
