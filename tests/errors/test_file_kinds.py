@@ -44,6 +44,7 @@ def _safetensors() -> bytes:
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 12345\n"
 EXPORT = "export the model from its framework: torch.onnx.export(model, inputs, 'model.onnx')"
 MODEL = "give the .onnx file, or what tilewright.compile saved"
+LIBRARY = f"{MODEL}; a library of a model is loaded by tilewright.runtime.library.load(path)"
 PAGE = "download the file itself; a page came, such as one of an error or of a login"
 KINDS: dict[str, tuple[bytes, str, str]] = {
     "text": ("prêt\n".encode() * 900, "text that begins 'prêt'", MODEL),
@@ -63,7 +64,8 @@ KINDS: dict[str, tuple[bytes, str, str]] = {
         "give the model; arrays are inputs, such as --input @x.npz",
     ),
     "gzip": (gzip.compress(b"x"), "a file that gzip compressed", "unpack it with gunzip, and give what was in it"),
-    "elf": (b"\x7fELF\2\1\1" + bytes(64), "an ELF file, the machine code of a program or library", MODEL),
+    "elf": (b"\x7fELF\2\1\1" + bytes(64), "an ELF file, the machine code of a program or library", LIBRARY),
+    "wasm": (b"\0asm\1" + bytes(64), "a module of WebAssembly", MODEL),
     "hdf5": (
         b"\x89HDF\r\n\x1a\n" + bytes(64),
         "an HDF5 file, as Keras writes them",

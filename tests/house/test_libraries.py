@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -347,12 +348,31 @@ def test_a_program_that_holds_the_library(form: str, folder: Path, made: Elf) ->
     if form == "static" and built.returncode and "cannot find" in built.stderr:
         pytest.skip("there is no static C library")
     assert (built.returncode, built.stderr) == (0, "")
+    classifies(program)
+
+
+def classifies(program: Path) -> None:
+    """The program gives the executable's results, with one thread and with two."""
     exe = digits()
     for n, threads in ((1, "1"), (200, "2")):
         x = np.random.default_rng(n).random((n, 1, 8, 8), np.float32)
         ran = subprocess.run([program, str(n), threads], input=x.tobytes(), capture_output=True, timeout=60)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout == exe(x)[0].tobytes()
+
+
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="there is no musl")
+@pytest.mark.parametrize("form", ["shared", "archive", "static"])
+def test_a_program_with_another_c_library(form: str, folder: Path, made: Elf) -> None:
+    """Of musl, as Alpine Linux has: its loader takes the names of libc and libm for itself, and no versions."""
+    digits().save_library(folder / "libdigits.a", name="digits")
+    program = folder / f"musl-{form}"
+    linked = ["-l:libdigits.a"] if form != "shared" else ["-ldigits", f"-Wl,-rpath,{folder}"]
+    options = [*STRICT, "-static"] if form == "static" else STRICT
+    command = ["musl-gcc", *options, str(EXAMPLES / "classify.c"), "-I", str(folder), "-L", str(folder), *linked]
+    built = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=60)
+    assert (built.returncode, built.stderr) == (0, "")
+    classifies(program)
 
 
 @needs_cc
@@ -531,6 +551,43 @@ def test_what_c_is_told_of_a_machine_that_lacks_something(tmp_path: Path) -> Non
     said = run_program(compile_c(PROGRAMS / "lacking.c", tmp_path, tmp_path / "libdigits.so")).splitlines()
     assert said[:4] == ["open 6", "sizes 6 run 6", "arena 6 6 limit 6 threads 6", "inputs 1 result 0"]
     assert re.fullmatch(r"this machine lacks \S+, which the code for \S+ \S+ needs", said[4])
+
+
+def test_names_of_libraries(tmp_path: Path) -> None:
+    """One with a version is a shared library; those of other systems are refused, whoever asks."""
+    model, numbered = Path("examples/digits/digits.onnx"), tmp_path / "libmodel.so.1.2"
+    assert invoke("compile", model, "-o", numbered, "--header", tmp_path / "model.h").code == 0
+    digits().save_library(tmp_path / "libmodel.so")
+    assert numbered.read_bytes() == (tmp_path / "libmodel.so").read_bytes()
+    for name in ("model.dll", "libmodel.dylib"):
+        with pytest.raises(UserError, match=f"a name that ends in {Path(name).suffix} is that of another system's"):
+            digits().save_library(tmp_path / name)
+        ran = invoke("compile", model, "-o", tmp_path / name)
+        assert ran.code == 2 and f"call it {Path(name).stem}.so" in ran.err
+        assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("-o", "x.so", "--target", "x86-64-v3", "--target", "aarch64"), "for aarch64 and x86_64"),
+        (("-o", "x.a", "--target", "wasm"), "the target's system is wasm32"),
+        (("-o", "x.wasm", "--target", "x86-64-v3"), "for one kind of machine"),
+        (("-o", "x.wasm", "--weights", "x.bin"), "x.wasm holds its weights"),
+    ],
+)
+def test_what_no_library_is_for_is_told_before_compiling(
+    options: Sequence[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiles(*_: object, **__: object) -> None:
+        raise AssertionError("it compiles")
+
+    model = Path("examples/digits/digits.onnx").absolute()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tilewright.cli.compile.compile_model", compiles)
+    ran = invoke("compile", model, *options)
+    assert ran.code == 2 and why in ran.err, ran.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_does_not_belong_together(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""Weights of libraries that are written while the compiler works: the same bytes, and nothing where it fails."""
+"""What of libraries is made while the compiler works: the same bytes, and nothing where it fails."""
 
 from __future__ import annotations
 
 import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,8 @@ from cli_models import invoke
 from libraries import linux
 from tilewright.codegen.library.places import WEIGHTS_AT
 from tilewright.report.errors import InternalError
-from tilewright.runtime.library import ahead, write
-from tilewright.runtime.library.ahead import Ahead, tell_constants
+from tilewright.runtime.library import ahead, glue, write
+from tilewright.runtime.library.ahead import Ahead, tell_program
 from tilewright.store.blocks import LARGE_PAGE
 
 pytestmark = linux
@@ -56,6 +58,20 @@ def counted_writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return file, inside
 
     monkeypatch.setattr("tilewright.cli.library.Ahead", Counted)
+    return found
+
+
+def places_of_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each time that the code beside a program is made, whether a thread of its own does it."""
+    found: list[bool] = []
+    made = glue.glue_object
+
+    def counted(parts: glue.Parts) -> bytes:
+        found.append(threading.current_thread() is not threading.main_thread())
+        return made(parts)
+
+    for module in (glue, write):
+        monkeypatch.setattr(module, "glue_object", counted)
     return found
 
 
@@ -107,13 +123,13 @@ def test_a_compilation_that_fails_leaves_nothing(model: Path, tmp_path: Path, mo
     told = []
 
     def fails(*_: object) -> None:
-        told.append(tell_constants)
+        told.append(tell_program)
         raise InternalError("the code cannot be made")
 
     place = tmp_path / "out" / "a.so"
     place.parent.mkdir()
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr("tilewright.compiler.apart.join", fails)
+    monkeypatch.setattr("tilewright.compiler.apart.assemble", fails)
     place.write_bytes(b"what was there")
     assert invoke("compile", model, "-o", place).code == 70
     assert told and os.listdir(place.parent) == ["a.so"] and place.read_bytes() == b"what was there"
@@ -136,14 +152,56 @@ def test_a_full_disk_is_told_by_the_library(model: Path, tmp_path: Path, monkeyp
     assert os.listdir(place.parent) == []
 
 
-def test_constants_of_two_programs_are_nobodys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["so", "o", "a"])
+@pytest.mark.parametrize("options", [(), ("--weights", "w.bin")], ids=["inside", "beside"])
+@pytest.mark.parametrize("denormals", ["keep", "flush"])
+def test_the_code_beside_a_program_is_made_with_it(
+    ending: str, options: tuple[str, ...], denormals: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, by a thread; again where the program calls for other code after all, as one does that flushes."""
+    monkeypatch.chdir(tmp_path)
+    found = places_of_code(monkeypatch)
+    library = compiled(model, tmp_path / f"a.{ending}", monkeypatch, 1, *options, "--denormals", denormals)
+    assert found == ([True] if denormals == "keep" else [True, False])
+    beside = {"weights": tmp_path / "w2.bin"} if options else {}
+    tw.compile(model, denormals=denormals).save_library(tmp_path / f"b.{ending}", **beside)
+    assert library == (tmp_path / f"b.{ending}").read_bytes()
+
+
+def test_the_code_beside_a_small_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = places_of_code(monkeypatch)
+    library = compiled(Path("examples/digits/digits.onnx"), tmp_path / "a.so", monkeypatch, 1)
+    assert found == [True]
+    tw.compile("examples/digits/digits.onnx").save_library(tmp_path / "b.so")
+    assert library == (tmp_path / "b.so").read_bytes()
+
+
+def test_what_no_library_holds_is_told_by_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = helper.make_tensor_value_info
+    x, y = made("x", TensorProto.FLOAT, [1] * 9), made("y", TensorProto.FLOAT, [1] * 9)
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "g", [x], [y])
+    place = tmp_path / "model.onnx"
+    place.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    )
+    ran = invoke("compile", place, "-o", tmp_path / "a.so")
+    assert ran.code == 2 and "has 9 dimensions" in ran.err and "Traceback" not in ran.err
+
+
+def test_a_second_program_makes_both_nobodys(tmp_path: Path) -> None:
     exe = tw.compile(tw.parse("graph main[n](x: f32[n]) -> y:\n  y: f32[n] = relu(x)\n"))
-    arrays = [np.ones(LARGE_PAGE, np.uint8)]
-    with Ahead(tmp_path / "x.so") as once:
-        tell_constants(arrays)
+    program = replace(exe.program, constants=(np.ones(LARGE_PAGE, np.uint8),))
+
+    def prepare(*_: object) -> tuple[object, bytes]:
+        return 1, b"code"
+
+    with Ahead(tmp_path / "x.so", prepare) as once:
+        tell_program(lambda: program, False)
         assert once.weights_of([exe.program]) is None  # it takes other ones
-    with Ahead(tmp_path / "x.so") as twice:
-        tell_constants(arrays)
-        tell_constants([])
-        assert twice.weights_of([exe.program]) is None
+        assert once.weights_of([program]) is not None
+        assert (once.code_for(1), once.code_for(2)) == (b"code", None)
+    with Ahead(tmp_path / "x.so", prepare) as twice:
+        tell_program(lambda: program, False)
+        tell_program(lambda: exe.program, False)
+        assert twice.weights_of([program]) is None
     assert os.listdir(tmp_path) == []

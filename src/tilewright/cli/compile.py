@@ -102,6 +102,7 @@ def compile(
     place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
     library = Library(place, model, {"--header": header, "--weights": weights}, name)
     names = list(dict.fromkeys(targets)) or [library.target]
+    library.check_targets(names)
     how = How(level, off, dims, precision, denormals, choices, strict, imports)
     with library.expected(len(names)):
         made = [compile_model(model, target, how=how) for target in names]

@@ -70,6 +70,11 @@ class Generated:
         return self.units[0].sites
 
     @property
+    def forks(self) -> bool:
+        """Whether the program uses the pool."""
+        return any(unit.forks for unit in self.units)
+
+    @property
     def text(self) -> str:
         """The whole program as one module."""
         declarations = {line for unit in self.units for line in unit.declarations}

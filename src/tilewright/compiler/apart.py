@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import Unit, generate_unit, grouped, join, module_of
-from tilewright.compiler.compiled import Compiled, arrays_of, constant_order, interface_of
+from tilewright.compiler.compiled import Compiled, constant_order, interface_of, outline_of
 from tilewright.compiler.constants import put_down_made
 from tilewright.compiler.denormals import usual_denormals
 from tilewright.compiler.kernels import Kernel, KernelPass, compile_alone, compile_rest, kernels_of
@@ -27,7 +27,7 @@ from tilewright.loops.transport import dumps, loads
 from tilewright.report import settings
 from tilewright.report.logs import debug
 from tilewright.runtime.inside import Origin
-from tilewright.runtime.library.ahead import tell_constants
+from tilewright.runtime.library.ahead import tell_program
 from tilewright.runtime.plan_report import Choices
 from tilewright.target import Target
 
@@ -51,12 +51,6 @@ Finished = tuple[MadeGroup, Callable[[], bytes]]
 def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes, and in this
     one LLVM works in a thread of its own beside the passes: it needs no lock of Python's."""
-    compiled = _lowered(module, target, switches)
-    compiled.denormals = usual_denormals(module, target, switches.level)
-    return compiled
-
-
-def _lowered(module: Module, target: Target, switches: Switches) -> Compiled:
     if not (switches.all_on and is_large(module)) or is_watched():
         return lower(module, target, switches)
 
@@ -99,13 +93,14 @@ def _produce(
     kernels = {f.name: k for group, made, _ in finished for f, k in zip(group, made.kernels, strict=True)}
     debug("%d kernels were compiled in %d groups", len(kernels), len(groups))
     program = compile_rest(program, passes[first:], kernels)
-    order = constant_order(program)
-    tell_constants(arrays_of(program, order))
     main = program.main
     assert isinstance(main, Function)
     generated = join((main,), [unit for _, made, _ in finished for unit in made.units], target)
-    code = (assemble(module_of(generated.units[:1], target), target), *(code() for _, _, code in finished))
-    compiled = Compiled(interface_of(module.graph), code, generated.faults, order, program, "")
+    compiled = Compiled(interface_of(module.graph), (), generated.faults, constant_order(program), program, "")
+    compiled.denormals = usual_denormals(module, target, switches.level)
+    tell_program(lambda: outline_of(compiled, target), generated.forks)
+    entry = assemble(module_of(generated.units[:1], target), target)
+    compiled.code = (entry, *(code() for _, _, code in finished))
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled

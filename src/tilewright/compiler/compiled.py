@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Origin, Stages, rows_at
 from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.library.ahead import tell_program
 from tilewright.runtime.plan_report import Choices, KernelRow
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program, Site
@@ -77,17 +78,23 @@ def interface_of(graph: GraphFunction) -> Interface:
 
 @rare_collections()
 def finish(
-    module: Module, interface: Interface, passes: Sequence[Pass[Module]], target: Target, show: Show | None = None
+    module: Module,
+    interface: Interface,
+    passes: Sequence[Pass[Module]],
+    target: Target,
+    show: Show | None = None,
+    denormals: str = KEEP,
 ) -> Compiled:
     record: Record[Module] = Record()
     level = GRAPH if isinstance(module.main, GraphFunction) else LOOPS
     final = run_passes(module, passes, level=level, record=record, show=show)
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     generated = generate(functions, final.entry, target)
+    compiled = Compiled(interface, (), generated.faults, constant_order(final), final, generated.text, record)
+    compiled.sites, compiled.denormals = generated.sites, denormals
+    tell_program(lambda: outline_of(compiled, target), generated.forks)
     texts = generated.texts() if is_large(module) else [generated.text]
-    code = tuple(assemble(text, target) for text in texts)
-    compiled = Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
-    compiled.sites = generated.sites
+    compiled.code = tuple(assemble(text, target) for text in texts)
     return compiled
 
 
@@ -140,18 +147,23 @@ def _place(constant: Held) -> np.ndarray[Any, Any]:
 
 def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json] = MappingProxyType({})) -> Program:
     """What was compiled as a program that can be run, or written to a file."""
-    constants = arrays_of(compiled.module, compiled.constants)
     made_by: dict[str, Json] = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
     made = ChainMap(cast(dict[str, Json], provenance), made_by)  # which looks into neither before it is asked
     code = link_code(compiled.code, target, (ENTRY,))
     if is_elf(target.triple) and any(PARALLEL.encode() in part for part in compiled.code):
         code += (pool_code(target),)
+    return replace(outline_of(compiled, target), code=code, sites=_sites(compiled), provenance=made)
+
+
+def outline_of(compiled: Compiled, target: Target) -> Program:
+    """The program without its code, its sites and what it was made from."""
+    constants = arrays_of(compiled.module, compiled.constants)
     main, known = compiled.module.main, len(compiled.interface.symbols)
     assert isinstance(main, Function)
     rooms = tuple([symbol.least or 0 for symbol in main.symbols[known:]])
-    sites, checked = _sites(compiled), settings.CHECK.read()
-    made_of = (compiled.interface, code, compiled.faults, constants, target, sites, made, compiled.denormals)
-    return Program(*made_of, checked=checked, rooms=rooms, arena=_arena_of(main, compiled.interface, rooms))
+    made_of = (compiled.interface, (), compiled.faults, constants, target)
+    arena, checked = _arena_of(main, compiled.interface, rooms), settings.CHECK.read()
+    return Program(*made_of, denormals=compiled.denormals, checked=checked, rooms=rooms, arena=arena)
 
 
 def _arena_of(main: Function, interface: Interface, rooms: Sequence[int]) -> Expr:

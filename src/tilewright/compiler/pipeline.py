@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from tilewright.analysis.structure import key_of
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
+from tilewright.compiler.denormals import usual_denormals
 from tilewright.compiler.kernels import Kernel, KernelPass, Kernels, on_functions, on_kernels
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise
 from tilewright.core.forced import Forced, forced_in
@@ -230,8 +231,9 @@ def plan_of(origin: Origin) -> PlanReport:
 
 def lower(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """Runs the pipeline and code generation."""
-    choices = Choices()
-    compiled = finish(module, interface_of(module.graph), pipeline(target, choices, switches), target)
+    choices, denormals = Choices(), usual_denormals(module, target, switches.level)
+    passes = pipeline(target, choices, switches)
+    compiled = finish(module, interface_of(module.graph), passes, target, denormals=denormals)
     compiled.choices, compiled.origin = choices, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled
 

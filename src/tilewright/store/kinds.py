@@ -32,6 +32,7 @@ _MOST_SAFETENSORS = 100_000_000
 
 _EXPORT = "export the model from its framework: torch.onnx.export(model, inputs, 'model.onnx')"
 _ONNX_FILE = "give the .onnx file, or what tilewright.compile saved"
+_LIBRARY = f"{_ONNX_FILE}; a library of a model is loaded by tilewright.runtime.library.load(path)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ ONNX = Kind("an ONNX model", "compile it: tilewright.compile(path)")
 
 _BY_MAGIC: tuple[tuple[int, bytes, Kind], ...] = (
     (0, MAGIC, COMPILED),
-    (0, b"\x7fELF", Kind("an ELF file, the machine code of a program or library", _ONNX_FILE)),
+    (0, b"\x7fELF", Kind("an ELF file, the machine code of a program or library", _LIBRARY)),
+    (0, b"\0asm", Kind("a module of WebAssembly", _ONNX_FILE)),
     (0, b"\x1f\x8b", Kind("a file that gzip compressed", "unpack it with gunzip, and give what was in it")),
     (0, b"\xfd7zXZ\0", Kind("a file that xz compressed", "unpack it with unxz, and give what was in it")),
     (0, b"BZh", Kind("a file that bzip2 compressed", "unpack it with bunzip2, and give what was in it")),

@@ -26,7 +26,11 @@ def exported_names(path: str) -> list[str]:
     try:
         names = list(_read(data))
     except (struct.error, IndexError, ValueError) as error:
-        raise UserError(f"cannot load {path}", why=f"it is no shared library: {error}") from None
+        raise UserError(
+            f"cannot load {path}",
+            why=f"it is no shared library: {error}",
+            fix="give what save_library wrote under a name that ends in .so; a .tw file is for tilewright.load",
+        ) from None
     (number,) = _MACHINE_AT.unpack_from(data, _MACHINE)
     here = current_host().architecture
     its = next((name for name, known in MACHINES.items() if known == number), f"ELF's machine {number}")

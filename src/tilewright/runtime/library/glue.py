@@ -107,6 +107,13 @@ class Parts:
         return base_of(self.programs[0])
 
     @property
+    def asks(self) -> Parts:
+        """All that the code beside the programs depends on, to be compared: nothing of their own code, and no arrays,
+        but for their places."""
+        own = [replace(p, code=(), constants=(), sites=(), provenance={}, files=()) for p in self.programs]
+        return replace(self, programs=own)
+
+    @property
     def asks_cpuid(self) -> bool:
         """Whether code asks the processor itself what it is, and not the system."""
         return self.base.architecture == "x86_64"
@@ -122,9 +129,9 @@ def entry_name(n: int) -> str:
     return f"{ENTRY}.{n}"
 
 
-def make_glue(parts: Parts) -> Image:
-    """The functions of a library, linked."""
-    return link([glue_object(parts)], (*parts.exports, ON_LOAD, ON_UNLOAD))
+def make_glue(parts: Parts, code: bytes | None = None) -> Image:
+    """The functions of a library, linked; of their object file, where that was made before."""
+    return link([code or glue_object(parts)], (*parts.exports, ON_LOAD, ON_UNLOAD))
 
 
 def glue_object(parts: Parts) -> bytes:

@@ -40,8 +40,6 @@ CONSTANTS = "tilewright_constants"
 SIZES = "k.tilewright_sizes"
 """The function that checks sizes: sizes(inputs, symbols, bytes, outputs, fault, 0)."""
 
-ARCHITECTURE = "wasm32"
-
 _MOST_BYTES = 1 << 31
 
 _MATH = (
@@ -55,12 +53,6 @@ _FUNCTIONS = frozenset((*_MATH, *(f"{name}f" for name in _MATH), "fmod", "fmodf"
 def wasm_module(program: Program) -> bytes:
     """The module of a program. Raises UserError for one that no module can hold."""
     target = program.target
-    if target.architecture != ARCHITECTURE:
-        raise UserError(
-            f"cannot make a module of WebAssembly of code for {target}",
-            why="a program is for one kind of machine",
-            fix='compile the model with target="wasm"',
-        )
     size = sum(constant.nbytes for constant in program.constants)
     if size >= _MOST_BYTES:
         raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tilewright.codegen.abi import ENTRY, LEAVE, PARALLEL, RESET, STOP
@@ -16,7 +16,7 @@ from tilewright.codegen.pool import pool_text
 from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.file import check_together, merit
-from tilewright.runtime.library.ahead import Ahead
+from tilewright.runtime.library.ahead import Ahead, Places
 from tilewright.runtime.library.codes import MOST_RANK, check_name
 from tilewright.runtime.library.cpp_header import cpp_text
 from tilewright.runtime.library.glue import (
@@ -24,6 +24,7 @@ from tilewright.runtime.library.glue import (
     ON_UNLOAD,
     WEIGHTS,
     Parts,
+    base_of,
     entry_name,
     glue_object,
     make_glue,
@@ -31,13 +32,13 @@ from tilewright.runtime.library.glue import (
 from tilewright.runtime.library.header import header_text
 from tilewright.runtime.library.javascript import javascript
 from tilewright.runtime.library.machines import CPUID_NAME, XGETBV_NAME, question_image
+from tilewright.runtime.library.targets import MODULE, check_ending, check_targets
 from tilewright.runtime.library.wasm import wasm_module
-from tilewright.runtime.library.weights import lay_out
+from tilewright.runtime.library.weights import Stamp, lay_out
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program
 from tilewright.store.blocks import write_parts
 from tilewright.store.files import check_place, replace_file
-from tilewright.target.machine import is_elf
 
 Place = str | os.PathLike[str]
 
@@ -46,9 +47,6 @@ CPP_HEADERS = (".hpp", ".hh", ".hxx")
 
 OBJECT, ARCHIVE = ".o", ".a"
 """What the names of object files and static libraries end in."""
-
-MODULE = ".wasm"
-"""What the names of modules of WebAssembly end in."""
 
 _MOST_BYTES = 1 << 31
 
@@ -73,6 +71,7 @@ def write_library(
     """
     is_module = Path(path_of(path)).suffix == MODULE
     _check(programs, name, is_module)
+    check_ending(Path(path_of(path)))
     sources = [file for program in programs for file in program.files]
     places = [Path(path_of(place)) for place in (path, header, weights) if place is not None]
     for n, place in enumerate(places):
@@ -87,7 +86,8 @@ def write_library(
     stamp = None if weights is None else held.stamp()
     forks = any(len(program.code) > 1 for program in programs)
     parts = Parts(name, programs, found, forks, stamp)
-    library = _file(parts, () if stamp is not None else held.parts, Path(path_of(path)).suffix)
+    code = None if ahead is None else ahead.code_for(parts.asks)
+    library = _file(parts, code, () if stamp is not None else held.parts, Path(path_of(path)).suffix)
     if weights is not None:
         _write(weights, held.parts, sources, made and ahead)
     if header is not None:
@@ -113,11 +113,11 @@ def _write_module(
     weights: Place | None,
     sources: Sequence[str],
 ) -> None:
-    if weights is not None or len(programs) > 1:
+    if weights is not None:
         raise UserError(
-            "cannot make such a module of WebAssembly",
+            "cannot write the weights of a module of WebAssembly to a file",
             why="it holds one program, with its weights",
-            fix="leave weights= out, and write a module for each program",
+            fix="leave weights= out",
         )
     module = wasm_module(programs[0])
     if header is not None:
@@ -125,15 +125,31 @@ def _write_module(
     _write(path, [module], sources)
 
 
-def _file(parts: Parts, weights: Sequence[bytes | memoryview], ending: str) -> Iterable[bytes | memoryview]:
-    """The file that a name with this ending stands for: an object file, a static library or a shared one."""
+def prepare(
+    name: str, is_shared: bool, program: Program, forks: bool, places: Places, stamp: Callable[[], Stamp | None]
+) -> tuple[Parts, bytes]:
+    """The code beside a program whose own code is not there yet: what it was made for, `Parts.asks`, and an object file
+    (`Ahead`). A shared library has the pool as it is linked, which is kept until it is asked for. Raises UserError for
+    what no library can hold."""
+    _check([program], name, is_module=False)
+    if forks and is_shared:
+        pool_code(base_of(program))
+    parts = Parts(name, [program], places, forks, stamp())
+    return parts.asks, glue_object(parts)
+
+
+def _file(
+    parts: Parts, code: bytes | None, weights: Sequence[bytes | memoryview], ending: str
+) -> Iterable[bytes | memoryview]:
+    """The file that a name with this ending stands for: an object file, a static library or a shared one. `code` is the
+    object file of the code beside the programs, where that was made before."""
     if ending not in (OBJECT, ARCHIVE):
-        return shared_object(_contents(parts, weights))
-    made = list(object_file(_material(parts, weights)))
+        return shared_object(_contents(parts, code, weights))
+    made = list(object_file(_material(parts, code, weights)))
     return made if ending == OBJECT else archive("model.o", made, parts.exports)
 
 
-def _material(parts: Parts, weights: Sequence[bytes | memoryview]) -> Material:
+def _material(parts: Parts, code: bytes | None, weights: Sequence[bytes | memoryview]) -> Material:
     size = sum(memoryview(part).nbytes for part in weights)
     if size >= _MOST_BYTES:
         raise UserError(
@@ -142,7 +158,7 @@ def _material(parts: Parts, weights: Sequence[bytes | memoryview]) -> Material:
             fix="write them to a file beside it: weights=",
         )
     base = parts.base
-    objects = [glue_object(parts)]
+    objects = [code or glue_object(parts)]
     if parts.forks:
         objects.append(assemble(pool_text(base.triple, base.data_layout), base, level=0))
     images = [Linked(decode(program.code[0]), {ENTRY: entry_name(n)}) for n, program in enumerate(parts.programs)]
@@ -152,12 +168,12 @@ def _material(parts: Parts, weights: Sequence[bytes | memoryview]) -> Material:
     return Material(read, images, parts.exports, ON_LOAD, ON_UNLOAD, WEIGHTS, weights)
 
 
-def _contents(parts: Parts, weights: Sequence[bytes | memoryview]) -> Contents:
+def _contents(parts: Parts, code: bytes | None, weights: Sequence[bytes | memoryview]) -> Contents:
     programs = parts.programs
     entries = [entry_name(n) for n in range(len(programs))]
     own = (*parts.exports, ON_LOAD, ON_UNLOAD)
     asked = {n: n for n in (*entries, WEIGHTS, RESET, STOP, CPUID_NAME, XGETBV_NAME)}
-    pieces = [Piece(make_glue(parts), {n: n for n in own}, asked)]
+    pieces = [Piece(make_glue(parts, code), {n: n for n in own}, asked)]
     called = {PARALLEL: PARALLEL, LEAVE: LEAVE}
     pieces += [
         Piece(decode(program.code[0]), {ENTRY: entry}, called) for program, entry in zip(programs, entries, strict=True)
@@ -172,26 +188,14 @@ def _contents(parts: Parts, weights: Sequence[bytes | memoryview]) -> Contents:
 def in_order(programs: Sequence[Program]) -> list[Program]:
     """Programs of one model, the best first. Raises UserError where they do not belong together."""
     check_together(programs)
-    kinds = sorted({program.target.architecture for program in programs})
-    if len(kinds) > 1:
-        raise UserError(
-            "cannot make one library for several architectures",
-            why=f"the programs are for {' and '.join(kinds)}, and an ELF file has code for one",
-            fix="write a library for each",
-        )
     return sorted(programs, key=lambda program: merit(program.target), reverse=True)
 
 
 def _check(programs: Sequence[Program], name: str, is_module: bool) -> None:
     """Refuses what a library cannot be made of."""
     check_name(name)
+    check_targets([program.target for program in programs], is_module)
     for program in programs:
-        if not (is_elf(program.target.triple) or is_module):
-            raise UserError(
-                f"cannot make a library for {program.target}",
-                why=f"libraries are ELF files for Linux, and the target's system is {program.target.triple}",
-                fix=f"compile the model on Linux, or, for WebAssembly, write a file whose name ends in {MODULE}",
-            )
         if program.checked:
             raise UserError(
                 "cannot make a library of a program that checks its memory",
