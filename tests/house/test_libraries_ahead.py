@@ -162,7 +162,7 @@ def test_the_code_beside_a_program_is_made_with_it(
     monkeypatch.chdir(tmp_path)
     found = places_of_code(monkeypatch)
     library = compiled(model, tmp_path / f"a.{ending}", monkeypatch, 1, *options, "--denormals", denormals)
-    assert found == ([True] if denormals == "keep" else [True, False])
+    assert found == ([True] if denormals == "flush" else [True, False])
     beside = {"weights": tmp_path / "w2.bin"} if options else {}
     tw.compile(model, denormals=denormals).save_library(tmp_path / f"b.{ending}", **beside)
     assert library == (tmp_path / f"b.{ending}").read_bytes()
