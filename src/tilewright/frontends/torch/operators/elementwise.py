@@ -90,7 +90,7 @@ def subtract(b: TorchEmit, x: Tensor, y: Tensor, *, alpha: Number = 1) -> Tensor
     return b.done(x - (y if alpha == 1 else y * alpha))
 
 
-@handles("aten.div.Tensor", "aten.div.Scalar", "prims.div.default")
+@handles("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "prims.div.default")
 def divide(b: TorchEmit, x: Tensor, y: Tensor) -> Tensor:
     x, y = b.operands(x, y)
     return b.done(x / y)
