@@ -136,6 +136,14 @@ def test_nan_is_greater_than_all(order: Callable[[Any], Any]) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_powers_of_16_bit_floats_round_as_in_eager(dtype: Any) -> None:
+    x = (torch.rand(200) * 8 + 0.1).to(dtype)
+    fast = compiled(lambda x: [x**-2, x**-1, x**0.5, x**2, x**3])
+    for given, wanted in zip(fast(x), (x**-2, x**-1, x**0.5, x**2, x**3), strict=True):
+        torch.testing.assert_close(given, wanted, rtol=0, atol=0)
+
+
 # Dynamic sizes
 
 
