@@ -27,7 +27,7 @@ from tilewright.graph.nodes import Module
 from tilewright.report.errors import UserError
 from tilewright.report.nearest import suggest
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.interface import Binder, Interface, Port
 
 GRADIENT = "grad_"
 """Before the name of a tensor in the program of gradients: its gradient."""
@@ -80,10 +80,12 @@ def _take_in(name: str, module: Module) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program that is called with tensors: `shapes` are the sources of the outputs' sizes."""
+    """A compiled program that is called with tensors. `bind` is the interface's binder, of sizes that are numbers;
+    `shapes` is `_shapes` of it."""
 
     name: str
     executable: Executable
+    bind: Binder
     shapes: Callable[..., Sequence[tuple[Any, ...]]]
 
     @staticmethod
@@ -103,7 +105,7 @@ class Program:
             if not port.name.isidentifier() or keyword.iskeyword(port.name):
                 why = f"arguments have names, and {port.label} is none"
                 raise UserError(f"{name} cannot be an operator of PyTorch", why=why, fix="rename the parameter")
-        return Program(name, executable, _shapes(interface))
+        return Program(name, executable, interface.binder(), _shapes(interface))
 
     def schema(self) -> str:
         """What torch.library is told of arguments and results."""
@@ -115,7 +117,7 @@ class Program:
     def call(self, *tensors: Any) -> Any:
         """Runs the program. UserError for tensors that it does not take."""
         given = [self._checked(p, t) for p, t in zip(self.executable.inputs, tensors, strict=True)]
-        symbols, shapes, _ = self.executable.interface.binder()([tuple(t.shape) for t in given])
+        symbols, shapes, _ = self.bind([tuple(t.shape) for t in given])
         results = self._empty([s for s in shapes if s is not None])
         self.executable.call_at([t.data_ptr() for t in (*given, *results)], symbols)
         return results[0] if len(results) == 1 else tuple(results)
