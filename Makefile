@@ -29,7 +29,8 @@ test: lint
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
 		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py) \
-		$(addprefix tests/models/test_onnx_,backend.py composed.py)
+		$(addprefix tests/models/test_onnx_,backend.py composed.py) \
+		$(addprefix tests/models/test_torch_,networks.py training.py)
 
 # Minutes. Small models with extreme integers, in processes of their own: make fuzz-attributes ARGS='--count 500 --first 3000'
 fuzz-attributes: $(TEST)

@@ -43,6 +43,16 @@ def test_two_samples_agree_with_eager(op: Any) -> None:
     assert all(name in row for name in outcome.eager), f"not in the list of expectations: {sorted(outcome.eager)}"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["softmax", "log_softmax", "nn.functional.cross_entropy", "nn.functional.layer_norm", "_softmax_backward_data"],
+)
+def test_gradients_of_bf16_agree_with_eager(name: str) -> None:
+    (op,) = [op for op in database.operators(torch.bfloat16) if database.name_of(op) == name]
+    outcome = database.run(op, torch.bfloat16, database.SAMPLES, backward=True)
+    assert (outcome.word, outcome.failures) == ("compiles", [])
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """All operators, for every type and direction, where they are asked for."""
     if "case" in metafunc.fixturenames:

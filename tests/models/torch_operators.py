@@ -80,6 +80,8 @@ ROUNDED = {
     "nn.functional.bilinear": "the products of both vectors",
     "_unsafe_masked_index_put_accumulate": "each sum",
     "log_softmax": "the sum and its logarithm",
+    "nn.functional.cross_entropy": "of its log_softmax, the sum and its logarithm",
+    "softmax": "exponentials of columns that fill no vector",
     "logit": "the difference and the quotient",
 }
 """What eager's kernels of these operators round to 16 bits besides the result; ours compute in f32 and round once.

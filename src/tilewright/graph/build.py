@@ -20,9 +20,9 @@ from tilewright.expr.nodes import Cast, Const, Expr, Le, Mul, Var, as_expr, cons
 from tilewright.expr.overflow import fits
 from tilewright.graph.constants import Held, as_constants
 from tilewright.graph.names import FreshNames
-from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
-from tilewright.graph.symbolic import If, Require, Size, While, bodies_of
+from tilewright.graph.symbolic import If, Require, Size, While, functions_of
 from tilewright.report.errors import InternalError, UserError
 from tilewright.report.nearest import suggest
 from tilewright.types.tensor import TensorType
@@ -38,7 +38,7 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self.constants: dict[str, Held] = {}
         self.source = ""
-        self.bodies: dict[str, GraphFunction] = {}
+        self.bodies: dict[str, AnyFunction] = {}
         self.outside: Callable[[Value], Value] | None = None
         self._own: set[Value] = set()
         self._required: set[Expr] = set()
@@ -78,10 +78,14 @@ class GraphBuilder:
         from_array = dtypes.from_numpy(array.dtype)
         if from_array is None:
             raise InternalError(f"constant {name} has the element type {array.dtype}, which has no counterpart")
+        type = TensorType.of(from_array, array.shape)
+        return self.op("constant", name=self.hold(name, array), type=type, value_name=name)
+
+    def hold(self, name: str, array: Held) -> str:
+        """What a constant of the module is called, for nodes to name it."""
         unique = self._names.fresh(name)
         self.constants[unique] = array
-        type = TensorType.of(from_array, array.shape)
-        return self.op("constant", name=unique, type=type, value_name=name)
+        return unique
 
     def scalar(self, value: float | bool, dtype: dtypes.DType) -> Value:
         """A constant of no dimensions."""
@@ -205,10 +209,12 @@ class GraphBuilder:
         if not isinstance(results, Mapping):
             results = {f"{v.name}{n}" if n else v.name: v for n, v in enumerate(results)}
         function = self.function(results)
-        run = {function.name: function}
-        waiting = [function]
+        run: dict[str, AnyFunction] = {function.name: function}
+        waiting: list[AnyFunction] = [function]
         while waiting:
-            names = [name for node in waiting.pop().nodes for name in bodies_of(node.attrs) if name not in run]
+            of = waiting.pop()
+            nodes = of.nodes if isinstance(of, GraphFunction) else ()
+            names = [name for node in nodes for name in functions_of(node.attrs) if name not in run]
             run.update((name, self.bodies[name]) for name in names)
             waiting += [run[name] for name in dict.fromkeys(names)]
         bodies = {name: body for name, body in self.bodies.items() if name in run}

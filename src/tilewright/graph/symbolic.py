@@ -129,6 +129,11 @@ def bodies_of(attrs: Attributes) -> tuple[str, ...]:
     return ()
 
 
+def functions_of(attrs: Attributes) -> tuple[str, ...]:
+    """The names of the functions of either level that a node with this record runs."""
+    return (attrs.callee,) if isinstance(attrs, Call) else bodies_of(attrs)
+
+
 def running(attrs: Attributes, names: Mapping[str, str]) -> Attributes:
     """The record of a node that runs functions of other names in the place of its own."""
     match attrs:
@@ -136,6 +141,8 @@ def running(attrs: Attributes, names: Mapping[str, str]) -> Attributes:
             return attrs.replace(body=names[body])
         case If(then, otherwise):
             return attrs.replace(then=names[then], otherwise=names[otherwise])
+        case Call(callee) if callee in names:
+            return attrs.replace(callee=names[callee])
     return attrs
 
 

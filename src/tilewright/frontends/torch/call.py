@@ -111,6 +111,8 @@ class Source:
     def value(self, argument: Any) -> str:
         """The source of an argument of an operator."""
         if isinstance(argument, torch.fx.Node):
+            if argument not in self.names and isinstance(argument.meta.get("val"), torch.SymFloat):
+                self.view(argument)
             if argument in self.names:
                 return self.names[argument]
             if is_size(argument):

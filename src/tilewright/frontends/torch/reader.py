@@ -30,6 +30,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.operators import HANDLERS
 from tilewright.frontends.torch.pairs import BY_PARTS, PAIRS, PARTS, is_pair, joined, part
+from tilewright.frontends.torch.reals import real
 from tilewright.frontends.torch.registry import arrange
 from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, order_in_memory, symbolic
 from tilewright.frontends.torch.types import dtype_of, is_plain
@@ -136,8 +137,8 @@ class Reader:
         """A value from outside as a parameter, sizes as their expressions."""
         fake = node.meta.get("val")
         try:
-            if isinstance(fake, torch.SymInt) or type(fake) is int:
-                self.values[node] = self.symbols.size(fake)
+            if is_number(fake):
+                self.values[node] = self._number(fake)
             elif is_plain(fake) or is_pair(fake):
                 self.values[node] = self._param(node, fake)
             else:
@@ -207,7 +208,7 @@ class Reader:
         if node.op == "get_attr":
             return self._constant(node)
         if is_size(node):
-            return self.symbols.size(fake)
+            return self._number(fake)
         if node.target is operator.getitem:
             whole = self.values[node.args[0]]
             if isinstance(whole, tuple):
@@ -312,7 +313,7 @@ class Reader:
         """An argument with values for nodes. AlreadyReported where one of them could not be read."""
         if isinstance(argument, torch.fx.Node):
             if argument not in values and is_size(argument):
-                return self.symbols.size(argument.meta["val"])
+                return self._number(argument.meta["val"])
             value = values.get(argument)
             if isinstance(value, Tensor | Expr):
                 return value
@@ -321,6 +322,12 @@ class Reader:
             return [self._argument(a, values) for a in argument]
         return argument
 
+    def _number(self, fake: Any) -> Tensor | Expr:
+        """A size as an expression, a real number computed of sizes as a tensor."""
+        if isinstance(fake, torch.SymFloat):
+            return real(self.emit, self.symbols, symbolic(fake))
+        return self.symbols.size(fake)
+
     def _constant(self, node: Node) -> Tensor:
         tensor = self.constant(node.target)
         if not is_plain(tensor):
@@ -328,10 +335,14 @@ class Reader:
         return self.emit.of_array(array_of(tensor), node.name)
 
 
+def is_number(fake: Any) -> bool:
+    """Whether a value of a graph is a size, or a real number computed of sizes."""
+    return isinstance(fake, torch.SymInt | torch.SymFloat) or type(fake) is int
+
+
 def is_size(node: Node) -> bool:
     """Whether a node only computes with sizes, which its fake value tells as an expression."""
-    fake = node.meta.get("val")
-    if not (isinstance(fake, torch.SymInt) or type(fake) is int):
+    if not is_number(node.meta.get("val")):
         return False
     name = str(node.target)
     return not isinstance(node.target, torch._ops.OpOverload) or name.startswith("aten.sym_")
@@ -360,7 +371,7 @@ def begins_contiguous(node: Node) -> bool:
 def promoted(node: Node) -> DType:
     """The type that PyTorch's rules give the operands of an element-wise operator."""
     parts = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in node.args]
-    plain = [p for p in parts if isinstance(p, torch.Tensor | int | float | torch.SymInt)]
+    plain = [p for p in parts if isinstance(p, torch.Tensor | int | float | torch.SymInt | torch.SymFloat)]
     kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
     return dtype_of(elementwise_dtypes(*plain, type_promotion_kind=kind)[1])
 

@@ -74,8 +74,8 @@ class Symbols:
 
 
 def symbolic(size: Any) -> Any:
-    """The expression, one of SymPy's, of an int or a torch.SymInt."""
-    if isinstance(size, torch.SymInt):
+    """The expression, one of SymPy's, of an int, a torch.SymInt or a torch.SymFloat."""
+    if isinstance(size, torch.SymInt | torch.SymFloat):
         return size.node.expr
     import sympy
 

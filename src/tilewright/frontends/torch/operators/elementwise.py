@@ -90,7 +90,7 @@ def subtract(b: TorchEmit, x: Tensor, y: Tensor, *, alpha: Number = 1) -> Tensor
     return b.done(x - (y if alpha == 1 else y * alpha))
 
 
-@handles("aten.div.Tensor", "aten.div.Scalar", "prims.div.default")
+@handles("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "prims.div.default")
 def divide(b: TorchEmit, x: Tensor, y: Tensor) -> Tensor:
     x, y = b.operands(x, y)
     return b.done(x / y)
@@ -143,15 +143,17 @@ def power(b: TorchEmit, x: Tensor, y: Tensor) -> Tensor:
 
 @handles("aten.pow.Tensor_Scalar")
 def power_of_number(b: TorchEmit, x: Tensor, *, exponent: Number) -> Tensor:
-    """The exponents that eager kernels compute by products and roots are computed so here."""
+    """The exponents that eager kernels compute by products and roots are computed so here. In bf16, but not in f16,
+    they round a square that they go on with."""
     (x,) = b.operands(x)
+    between = dtypes.bf16 if b.result.dtype is dtypes.bf16 else x.dtype
     match exponent:
         case 1:
             found = x
         case 2:
             found = x * x
         case 3:
-            found = x * x * x
+            found = b.cast(b.cast(x * x, between), x.dtype) * x
         case 0.5 if x.dtype.is_float:
             found = b.map("sqrt", x)
         case -0.5 if x.dtype.is_float:
@@ -159,7 +161,7 @@ def power_of_number(b: TorchEmit, x: Tensor, *, exponent: Number) -> Tensor:
         case -1 if x.dtype.is_float:
             found = 1 / x
         case -2 if x.dtype.is_float:
-            found = 1 / (x * x)
+            found = 1 / b.cast(b.cast(x * x, between), x.dtype)
         case _:
             found = b.map("pow", x, exponent)
     return b.done(found)
