@@ -85,6 +85,9 @@ _HOME = {
 }
 """Where each public name lives, and what it is called there if not by it."""
 
+_MODULES = ("torch",)
+"""Public modules, which are imported when they are first used."""
+
 __all__ = [
     "Attributes",
     "Emit",
@@ -129,6 +132,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"tilewright.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
