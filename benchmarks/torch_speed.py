@@ -106,10 +106,26 @@ def report_calls(taken: Mapping[tuple[str, int], Mapping[str, Any]]) -> Report:
     return report
 
 
+def report_between(taken: Mapping[tuple[str, int], Mapping[str, Any]]) -> Report:
+    """A row for each network and number of threads: what an eager operator takes between calls."""
+    heads = ("network", "threads", "alone, ms", "between eager calls", "between compiled calls", "compiled / eager")
+    report = Report("torch_between", "An eager product between calls of a network", heads)
+    for (network, threads), found in taken.items():
+        samples = {name: Samples(tuple(seconds)) for name, seconds in found.items()}
+        ratio = compare(samples["tilewright"], samples["eager"]).best
+        times = [f"{1e3 * samples[name].best:.3f}" for name in ("alone", "eager", "tilewright")]
+        data: dict[str, Any] = {"network": network, "threads": threads}
+        data |= {name: s.record() for name, s in samples.items()}
+        report.add([network, str(threads), *times, f"{ratio:.2f}"], data)
+    report.note = "1.05 and less: the two pools of threads do not fight"
+    return report
+
+
 def measure_all(only: Sequence[str], threads: Sequence[int], rounds: int, whole: bool) -> list[Report]:
     """All reports that have a row, failures last."""
     found: list[Found] = []
     calls: dict[tuple[str, int], Mapping[str, Any]] = {}
+    between: dict[tuple[str, int], Mapping[str, Any]] = {}
     failures = Failures()
     with progress("measuring", len(only) * len(threads) * len(TASKS)) as step:
         for network in only:
@@ -119,10 +135,11 @@ def measure_all(only: Sequence[str], threads: Sequence[int], rounds: int, whole:
                         found.append(measure(network, task, count, rounds, whole))
                         if task == TASKS[0]:
                             calls[network, count] = ask("call", network, task, count, rounds)
+                            between[network, count] = ask("between", network, task, count, rounds)
                     except RuntimeError as error:
                         failures.cases.append((f"{network} {task}", str(error)))
                     step(f"{network} {task}")
-    reports = [report_speed(found), report_calls(calls), *failures.reports("network")]
+    reports = [report_speed(found), report_calls(calls), report_between(between), *failures.reports("network")]
     return [report for report in reports if report.rows]
 
 

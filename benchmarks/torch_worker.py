@@ -4,10 +4,12 @@
     python -m benchmarks.torch_worker first NETWORK inference|training THREADS ENGINE
     python -m benchmarks.torch_worker memory NETWORK training THREADS ENGINE
     python -m benchmarks.torch_worker call NETWORK inference THREADS ROUNDS
+    python -m benchmarks.torch_worker between NETWORK inference THREADS ROUNDS
 
 `race` times all engines in turns; `first` says the seconds from a made model to its first result; `memory` the bytes
 that a step takes beside the model, its gradients and the optimizer's state; `call` the seconds of a call that has next
-to nothing to compute and as many parameters as the network has.
+to nothing to compute and as many parameters as the network has; `between` the seconds of eager operators alone, between
+calls of eager's network, and between calls of the compiled one.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ ENGINES = ("tilewright", "inductor", "eager")
 TRAINING = "training"
 TURN_SECONDS = 0.05
 STEPS = 3
+BETWEEN = 512
+"""Rows and columns of the factors of the eager product between compiled calls: milliseconds, on all threads."""
+
 TOLERANCE = 2e-3
 """How far the engines' results may be off eager's, relative to the largest."""
 
@@ -119,6 +124,31 @@ def time_calls(case: Case, rounds: int) -> dict[str, object]:
     return {"parameters": len(model.numbers), **{engine: samples.seconds for engine, samples in taken.items()}}
 
 
+def time_between(case: Case, rounds: int) -> dict[str, object]:
+    """The seconds of a product and an addition that eager runs: alone, and right after a call of each engine's network,
+    of which eager's has the same effect on caches, and no other pool of threads."""
+    a, b = torch.randn(BETWEEN, BETWEEN), torch.randn(BETWEEN, BETWEEN)
+    before: dict[str, Callable[[], object]] = {
+        "alone": lambda: None,
+        "eager": program(case, "inference", "eager")[0],
+        "tilewright": program(case, "inference", "tilewright")[0],
+    }
+    found: dict[str, list[float]] = {name: [] for name in before}
+    for called in before.values():
+        called()
+    for _ in range(rounds):
+        for name, called in before.items():
+            best = float("inf")
+            end = time.perf_counter() + TURN_SECONDS
+            while time.perf_counter() < end:
+                called()
+                start = time.perf_counter()
+                torch.relu(a @ b)
+                best = min(best, time.perf_counter() - start)
+            found[name].append(best)
+    return dict(found)
+
+
 def main() -> None:
     """Prints what was measured."""
     measure, network, task, threads, last = sys.argv[1:]
@@ -133,6 +163,8 @@ def main() -> None:
             found = time_first(chosen, task, last)
         case "memory":
             found = measure_step(chosen, task, last)
+        case "between":
+            found = time_between(chosen, int(last))
         case _:
             found = time_calls(chosen, int(last))
     print(json.dumps(found))

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from benchmarks.timing import Samples
 from benchmarks.torch_models import CASES
-from benchmarks.torch_speed import Found, report_calls, report_speed
+from benchmarks.torch_speed import Found, report_between, report_calls, report_speed
 
 TAKEN = {"tilewright": Samples((0.002, 0.003)), "inductor": Samples((0.003, 0.004)), "eager": Samples((0.005, 0.005))}
 
@@ -29,6 +29,11 @@ def test_calls_are_told_in_microseconds() -> None:
     taken = {engine: samples.seconds for engine, samples in TAKEN.items()}
     report = report_calls({("MLP", 1): {"parameters": 6, **taken}})
     assert report.rows == [("MLP", "1", "6", "2000.0", "3000.0", "5000.0")]
+
+
+def test_eager_operators_between_calls_are_compared_with_those_between_eager_calls() -> None:
+    report = report_between({("MLP", 2): {"alone": [0.002], "eager": [0.0021, 0.0020], "tilewright": [0.0022, 0.0021]}})
+    assert report.rows == [("MLP", "2", "2.000", "2.000", "2.100", "1.05")]
 
 
 def test_names_of_networks_differ() -> None:

@@ -444,3 +444,24 @@ def test_importing_tilewright_does_not_import_pytorch() -> None:
     program = "import sys, tilewright, tilewright.api.compile; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT / "src", capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "False", run.stderr
+
+
+def test_the_table_of_decompositions_is_that_of_pytorch_without_composite_operators() -> None:
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    from tilewright.frontends.torch.decompositions import decompositions
+    from tilewright.frontends.torch.operators import HANDLERS
+
+    whole = {**decomposition_table, **core_aten_decompositions()}
+    table = decompositions()
+    assert all(whole[op] is function for op, function in table.items())
+    left_out = [op for op in whole if op not in table and str(op) not in {name for _, name in HANDLERS.table}]
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key
+    kept = [op for op in left_out if hasattr(op, "_schema") and not composite(op.name(), "CompositeImplicitAutograd")]
+    assert not [op for op in kept if "scaled_dot" not in str(op) and not _stays_whole(op)]
+
+
+def _stays_whole(op: Any) -> bool:
+    from tilewright.frontends.torch.decompositions import KEPT
+
+    return op._schema.name.partition("::")[2] in KEPT or torch.Tag.nondeterministic_seeded in op.tags

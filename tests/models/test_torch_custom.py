@@ -57,7 +57,7 @@ def test_a_loops_function_is_an_operator() -> None:
     torch.library.opcheck(operator, (torch.empty(0, 3), a))
 
 
-@pytest.mark.parametrize("backend", OTHERS, ids=str)
+@pytest.mark.parametrize("backend", OTHERS, ids=lambda b: b if isinstance(b, str) else b.__name__)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_it_is_in_graphs_of_any_backend(backend: Any, dynamic: bool) -> None:
     operator = tw.torch.custom_op(tw.parse(SNAKE), "tests::snake", backward=tw.parse(SLOPES), threads=1)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tilewright.artifact.stored import Stored, compiler_version
+from tilewright.artifact.stored import Stored, compiler_version, stamp_of
 from tilewright.core.collection import rare_collections
 from tilewright.core.forced import Forced, forced_in, read_forced
 from tilewright.core.reading import Dims, Reading
@@ -122,6 +122,13 @@ def _made(
     if not executable.cached:
         _tell_summary(executable)
     return executable
+
+
+def compile_stamp(precision: str) -> str:
+    """Text that differs whenever a module in memory may be compiled to another program, for this machine and with a
+    precision."""
+    machine = measured(Target.parse("native"))
+    return stamp_of(machine, Switches(HIGHEST, frozenset(), precision, _read_choices(None), known_choices(machine)))
 
 
 def known_choices(target: Target) -> Tuned:

@@ -6,20 +6,26 @@ torch.compile(model, backend="tilewright", options={"threads": 2})
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from tilewright.api.compile import compile
+from tilewright.api.compile import compile, compile_stamp
 from tilewright.frontends.torch.backend import make_backend
+from tilewright.frontends.torch.kept import Keeper
 from tilewright.frontends.torch.options import Options
-from tilewright.runtime.subnormals import KEEP
+from tilewright.loops.nodes import Function
+from tilewright.runtime.executable import Executable
+from tilewright.store import Store
 
 
 def tilewright(
     graph: Any, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Any:
-    """Compiles a graph of Dynamo with its example inputs. UserError for options and modes that do not exist.
+    """Compiles a graph of Dynamo with its example inputs. UserError for options and modes that do not exist."""
+    keeper = Keeper(Store.default(), compile_stamp, _compile_function)
+    return make_backend(Options.read(mode, options), compile, keeper)(graph, inputs)
 
-    Subnormal numbers are what PyTorch makes of them: `torch.set_flush_denormal` says whether its threads keep them.
-    """
-    return make_backend(Options.read(mode, options), partial(compile, denormals=KEEP))(graph, inputs)
+
+def _compile_function(function: Function) -> Executable:
+    from tilewright.compiler.constants import compile_alone  # brings the compiler along
+
+    return compile_alone(function)

@@ -67,17 +67,7 @@ class Stored:
         """The key of the entry."""
         return digest(
             model=self.sha256,
-            target=self.target.fingerprint(),
-            compiler=compiler_version(),
-            winograd=settings.WINOGRAD.read(),
-            strassen=settings.STRASSEN.read(),
-            check=settings.CHECK.read(),
-            level=self.switches.level,
-            off=" ".join(sorted(self.switches.off)),
-            precision=self.switches.precision,
-            choices=self.switches.choices,
-            tuned=self.switches.tuned.stamp,
-            extensions=extensions.stamp(),
+            compiled=stamp_of(self.target, self.switches),
             strict=self.reading.strict,
             seed=self.reading.seed,
             shapes=repr(self.reading.shapes),
@@ -176,6 +166,23 @@ def _digest_of(path: str, model: Source, store: Store) -> str:
     if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS:
         store.put(key, bytes.fromhex(found))
     return found
+
+
+def stamp_of(target: Target, switches: Switches) -> str:
+    """Text that differs whenever a module may be compiled to another program."""
+    return digest(
+        target=target.fingerprint(),
+        compiler=compiler_version(),
+        winograd=settings.WINOGRAD.read(),
+        strassen=settings.STRASSEN.read(),
+        check=settings.CHECK.read(),
+        level=switches.level,
+        off=" ".join(sorted(switches.off)),
+        precision=switches.precision,
+        choices=switches.choices,
+        tuned=switches.tuned.stamp,
+        extensions=extensions.stamp(),
+    )
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,17 +20,17 @@ from tilewright.compiler.processes import most_processes
 from tilewright.graph.constants import Held, Pending, held, read, varies
 from tilewright.graph.nodes import Module
 from tilewright.loops.evaluate_copies import evaluate_copies
-from tilewright.loops.nodes import Buffer
+from tilewright.loops.nodes import Function
 from tilewright.lower.kernels.hoist_constants import Array, Task
 from tilewright.lower.loops.wrap import wrap
 from tilewright.report.settings import Show
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.later import Compiled, Later, type_of
 from tilewright.store import Store
 from tilewright.store.pages import Spill, release, rounded, trim
 from tilewright.target import native
-from tilewright.types.room import Room, Scratch
-from tilewright.types.tensor import TensorType
+from tilewright.types.room import Scratch
 
 SPILLED_BYTES = 16 << 20
 """Results of fewer bytes in all stay in memory."""
@@ -40,42 +40,16 @@ def run_functions(tasks: Sequence[Task]) -> list[tuple[Held, ...]]:
     """Runs each loops function once on its inputs, and returns their outputs; those of functions that take weights are
     pending."""
     made = iter(_run_known([task for task in tasks if not any(map(varies, task[1]))]))
-    return [_Later(task).results() if any(map(varies, task[1])) else next(made) for task in tasks]
+    compiled = {function: Compiled(function, compile_alone) for function, _ in tasks}
+    return [
+        Later(compiled[function], inputs).results() if any(map(varies, inputs)) else next(made)
+        for function, inputs in tasks
+    ]
 
 
-class _Later:
-    """A function that takes weights, and runs when the first of its results is read; results that were read are
-    forgotten. One that does more than copy elements is compiled when it first runs."""
-
-    def __init__(self, task: Task) -> None:
-        self._function, self._inputs = task
-        self._types = [_type_of(b) for b in self._function.params[len(self._inputs) :]]
-        self._made: dict[int, Array] = {}
-        self._compiled: Executable | None = None
-
-    def results(self) -> tuple[Held, ...]:
-        """The results as constants."""
-
-        def make(n: int) -> Callable[[Room], Array]:
-            return lambda _: self._result(n)
-
-        types = enumerate(self._types)
-        return tuple([Pending(t.dtype.numpy, t.static_shape() or (), make(n), varies=True) for n, t in types])
-
-    def _result(self, n: int) -> Array:
-        if n not in self._made:
-            self._made = dict(enumerate(self._run([read(array) for array in self._inputs])))
-        return self._made.pop(n)
-
-    def _run(self, inputs: Sequence[Array]) -> Sequence[Array]:
-        copied = evaluate_copies(self._function, inputs) if self._compiled is None else None
-        if copied is not None:
-            return copied
-        if self._compiled is None:
-            self._compiled = _executable([(self._function, ())])
-        made = [np.empty(t.static_shape() or (), t.dtype.numpy) for t in self._types]
-        self._compiled(*inputs, *made)
-        return made
+def compile_alone(function: Function) -> Executable:
+    """What runs a function on arrays for all of its parameters."""
+    return _executable([(function, ())])
 
 
 def _run_known(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
@@ -121,7 +95,7 @@ def _owner(array: Held) -> object:
 
 def _spill(tasks: Sequence[Task]) -> Spill | contextlib.nullcontext[None]:
     """Room for all results in a file, where they are large."""
-    results = [_type_of(b) for function, inputs in tasks for b in function.params[len(inputs) :]]
+    results = [type_of(b) for function, inputs in tasks for b in function.params[len(inputs) :]]
     return _room(sum(rounded(math.prod(t.static_shape() or ()) * t.dtype.bytes) for t in results))
 
 
@@ -148,7 +122,7 @@ def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
     arrays: list[Array] = []
     results: list[tuple[Array, ...]] = []
     for function, inputs in tasks:
-        types = [_type_of(b) for b in function.params]
+        types = [type_of(b) for b in function.params]
         made = [np.empty(t.static_shape() or (), t.dtype.numpy) for t in types[len(inputs) :]]
         arrays += [*map(read, inputs), *made]
         results.append(tuple(made))
@@ -159,11 +133,7 @@ def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
 def _executable(tasks: Sequence[Task]) -> Executable:
     """What runs the functions of tasks, one after the other, on arrays for all of their parameters."""
     machine = native()
-    types = [_type_of(b) for function, _ in tasks for b in function.params]
+    types = [type_of(b) for function, _ in tasks for b in function.params]
     ports = tuple([Port(f"p{n}", t) for n, t in enumerate(types)])
     module = wrap(*(function for function, _ in tasks))
     return link(finish(module, Interface(ports, (), ()), legalise(machine), machine, Show()), machine, 0.0)
-
-
-def _type_of(buffer: Buffer) -> TensorType:
-    return TensorType(buffer.dtype, buffer.shape)

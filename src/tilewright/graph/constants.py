@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.core.node import Node
 from tilewright.report.errors import UserError
 from tilewright.types.room import Room
 
@@ -28,14 +29,27 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """What computes constants of others, as a program that can be written down: a node of a graph, whose inputs these
+    constants are in order, or a loops function of them. `runs` is what runs it, where a floor above has more to say of
+    that (runtime/later.py)."""
+
+    by: Node
+    inputs: tuple[Held, ...]
+    runs: object = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Pending:
     """An array of this element type and shape that `make` computes in the room that it is given, each time the same,
-    unless it `varies` with a weight."""
+    unless it `varies` with a weight. It is result number `result` of `step`, where one is told."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     make: Callable[[Room], Array]
     varies: bool = False
+    step: Step | None = None
+    result: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -73,13 +87,6 @@ def array_if_known(constant: Held | None) -> Array | None:
 def varies(constant: Held) -> bool:
     """Whether a constant is a weight, or computed from one."""
     return isinstance(constant, Pending) and constant.varies
-
-
-def computed(make: Callable[..., Array], dtype: np.dtype[Any], shape: tuple[int, ...], *inputs: Held) -> Held:
-    """What `make` computes from the arrays of constants: at once, or each time that it is read where they vary."""
-    if not any(map(varies, inputs)):
-        return make(*map(read, inputs))
-    return Pending(dtype, shape, lambda _: make(*map(read, inputs)), varies=True)
 
 
 class Constants(Mapping[str, Array]):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -38,7 +39,7 @@ from tilewright.runtime.transfer import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from tilewright.runtime.inside import Inside
-    from tilewright.runtime.profile import Profile
+    from tilewright.runtime.profile import Profile, Recorder
     from tilewright.runtime.weights import Weights
 
 Array = np.ndarray[Any, Any]
@@ -382,6 +383,19 @@ class Executable(Inspected):
         predicted = self.predict({symbol.name: n for symbol, n in sizes.items()})
         subnormals = self._find_subnormals(arrays, min(seconds, FOR_SUBNORMALS))
         return evaluate_calls(calls, plain, self.program, predicted, sizes, self.threads, subnormals)
+
+    @contextmanager
+    def noted(self) -> Iterator[Recorder]:
+        """Has the calls of this thread note the time of each kernel, whoever makes them: a recorder of them all."""
+        from tilewright.runtime.profile import Recorder  # for those who ask for one
+
+        recorder, frame = Recorder(self.program.sites, self.threads), self._threads.frame
+        recorder.clear()
+        frame.profile = recorder.address
+        try:
+            yield recorder
+        finally:
+            frame.profile = None
 
     def _find_subnormals(self, arrays: Sequence[Array], seconds: float) -> Subnormals:
         """The subnormal numbers of a call on these arrays, and what they cost: where there are any that it keeps, calls

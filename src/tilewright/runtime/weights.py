@@ -40,10 +40,10 @@ class Ready:
 
 
 class Weights:
-    """The constants of a program, of which some vary with weights."""
+    """The `constants` of a program in order, of which some vary with weights."""
 
     def __init__(self, constants: Sequence[Held], checked: bool = False) -> None:
-        self._constants = tuple(constants)
+        self.constants = tuple(constants)
         self._checked = checked
         self._lock = threading.Lock()
 
@@ -55,7 +55,7 @@ class Weights:
                 for weight, array in numbers.items():
                     assert (array.dtype, array.shape) == (weight.held.dtype, weight.held.shape), "an array of its type"
                     weight.numbers = array
-                return Ready([np.ascontiguousarray(read(c)).reshape(c.shape) for c in self._constants], self._checked)
+                return Ready([np.ascontiguousarray(read(c)).reshape(c.shape) for c in self.constants], self._checked)
             finally:
                 for weight in numbers:
                     weight.numbers = None

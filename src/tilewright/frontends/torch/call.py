@@ -26,9 +26,9 @@ import torch
 from tilewright.expr.nodes import Var
 from tilewright.expr.source import python_source
 from tilewright.frontends.build.problems import Unsupported
-from tilewright.frontends.torch.reader import Layout, Read, is_size
+from tilewright.frontends.torch.ports import Layout, Node, Ports, is_size
 from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, symbolic, symbols_of
-from tilewright.frontends.torch.stages import Node, is_item
+from tilewright.frontends.torch.stages import is_item
 from tilewright.frontends.torch.weights import Cache
 
 Run = Callable[..., None]
@@ -142,19 +142,19 @@ class Source:
         self.names[node] = name
         self.learn(node)
 
-    def compiled(self, read: Read, run: Run, cache: Cache | None) -> None:
+    def compiled(self, ports: Ports, run: Run, cache: Cache | None) -> None:
         """Compiled code: the inputs as they are to lie in memory, its results, and the call; `cache` has what was
         prepared of its weights, if it has any."""
-        pointers = [f"{self._dense(node)}.data_ptr()" for node in read.inputs] + ["0"] * read.spare
-        sizes = [self.symbol(s) for s in read.symbols]
-        for node in read.results:
+        pointers = [f"{self._dense(node)}.data_ptr()" for node in ports.inputs] + ["0"] * ports.spare
+        sizes = [self.symbol(s) for s in ports.symbols]
+        for node in ports.results:
             name = f"r{len(self.lines)}"
             self.lines.append(f"{name} = {self._allocated(node.meta['val'])}")
             self.names[node] = name
             pointers.append(f"{name}.data_ptr()")
         taken = [_tuple(pointers), _tuple(sizes)]
         if cache is not None:
-            taken.append(f"{self._prepared(cache, [self.names[node] for node, _ in read.weights])}.table")
+            taken.append(f"{self._prepared(cache, [self.names[node] for node, _ in ports.weights])}.table")
         self.lines.append(f"{self.refer('run', run)}({', '.join(taken)})")
         self.steps += 1
 

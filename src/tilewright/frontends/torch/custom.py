@@ -22,6 +22,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.registry import HANDLERS
 from tilewright.frontends.torch.types import TYPES
+from tilewright.frontends.torch.written import PROGRAMS
 from tilewright.graph.inline import inline
 from tilewright.graph.nodes import Module
 from tilewright.report.errors import UserError
@@ -31,10 +32,6 @@ from tilewright.runtime.interface import Binder, Interface, Port
 
 GRADIENT = "grad_"
 """Before the name of a tensor in the program of gradients: its gradient."""
-
-PROGRAMS: dict[str, str] = {}
-"""By the names of overloads of operators that are programs, a digest of the program: part of what a graph is that has
-one."""
 
 _KINDS = {dtype: kind for kind, dtype in TYPES.items()}
 

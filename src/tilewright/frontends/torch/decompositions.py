@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._decomp import _core_aten_decompositions_post_autograd, decomposition_table
+from torch._export.utils import _is_preservable_cia_op
 
 from tilewright.frontends.torch.operators import HANDLERS
 
@@ -27,12 +28,25 @@ KEPT = frozenset(
 those by which AOTAutograd tells the tensors that a graph holds."""
 
 
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table that AOTAutograd takes."""
+    """The table that AOTAutograd takes: what `torch._decomp.core_aten_decompositions()` has, but for operators that are
+    composite. Those PyTorch breaks up without a table, and to list them takes it a third of a second."""
     known = {name for _, name in HANDLERS.table}
-    every = {**decomposition_table, **core_aten_decompositions()}
+    core = _core_aten_decompositions_post_autograd()
+    every = {op: f for op, f in decomposition_table.items() if op in core or not _is_composite(op)} | core
     return {overload: function for overload, function in every.items() if _breaks(overload, known)}
+
+
+def _is_composite(overload: Any) -> bool:
+    """Whether an operator is made of others by its definition, which no Python function overrides."""
+    if not isinstance(overload, torch._ops.OpOverload) or COMPOSITE in overload.py_kernels:
+        return False
+    has_kernel: bool = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd")
+    return has_kernel and _is_preservable_cia_op(overload)
 
 
 def _breaks(overload: Any, known: set[str]) -> bool:

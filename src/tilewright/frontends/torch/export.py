@@ -13,11 +13,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import const
 from tilewright.frontends.build.problems import Problems
-from tilewright.frontends.torch.backend import place_of
 from tilewright.frontends.torch.decompositions import decompositions, export_decompositions
+from tilewright.frontends.torch.fallbacks import place_of
+from tilewright.frontends.torch.ports import Node
 from tilewright.frontends.torch.reader import Reader
 from tilewright.frontends.torch.sizes import Symbols
-from tilewright.frontends.torch.stages import Node, is_called
+from tilewright.frontends.torch.stages import is_called
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module
 from tilewright.report.errors import UserError

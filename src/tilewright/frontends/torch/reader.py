@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
@@ -30,64 +29,20 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.operators import HANDLERS
 from tilewright.frontends.torch.pairs import BY_PARTS, PAIRS, PARTS, is_pair, joined, part
+from tilewright.frontends.torch.ports import VIEWS, Layout, Node, Ports, array_of, is_number, is_size
 from tilewright.frontends.torch.reals import real
 from tilewright.frontends.torch.registry import arrange
-from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, order_in_memory, symbolic
+from tilewright.frontends.torch.sizes import Symbols, is_in_order, symbolic
 from tilewright.frontends.torch.types import dtype_of, is_plain
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.constants import Weight
-from tilewright.graph.nodes import Module, Value
+from tilewright.graph.nodes import Value
 from tilewright.report.errors import UserError
 from tilewright.types.tensor import TensorType
 
-Node = Any
-"""A torch.fx.Node, which says nothing of its types."""
-
 Known = Tensor | Expr | tuple["Known", ...] | Unread
 
-VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "alias.default", "detach.default", "view.default", "permute.default", "t.default", "transpose.int",
-        "expand.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "slice.Tensor",
-        "select.int",
-    )
-)  # fmt: skip
-"""Operators that answer a view of their operand: a result that is one takes no memory of its own."""
-
 _CHECK = "this is a defect of ours: say which operator it is"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor lies in memory: its dimensions from the outermost to the innermost, or None where it has to be
-    copied to be dense, in order."""
-
-    order: tuple[int, ...] | None
-
-    @property
-    def moves(self) -> bool:
-        """Whether the dimensions lie in another order than their own."""
-        return self.order is not None and self.order != tuple(range(len(self.order)))
-
-    @staticmethod
-    def of(fake: Any) -> Layout:
-        """That of a fake tensor."""
-        return Layout(order_in_memory(fake.shape, fake.stride()))
-
-
-@dataclass
-class Read:
-    """What was read: the module, its inputs and results as nodes of the graph, the symbols whose values a call gives,
-    and for each of these whether an input that nothing reads has it as its extent (`spare`, behind the others).
-    `weights` are inputs that the module takes as weights and not as parameters."""
-
-    module: Module
-    inputs: list[Node]
-    results: list[Node]
-    symbols: dict[Symbol, Var]
-    spare: int = 0
-    weights: list[tuple[Node, Weight]] = field(default_factory=list)
 
 
 @dataclass
@@ -116,7 +71,7 @@ class Reader:
         self.weights: list[tuple[Node, Weight]] = []
 
     def read(self) -> None:
-        """Everything; `found` is what was read, which is of no use where `failed` is not empty."""
+        """Everything; `module` and `found` are what was read, of no use where `failed` is not empty."""
         for node in self.inputs:
             if node in self.held:
                 self.values[node] = self.emit.of_array(array_of(self.held[node]), node.name)
@@ -130,8 +85,8 @@ class Reader:
         for symbol in spare:
             self.graph.param(f"extent_{symbol.name}", TensorType.of(dtypes.u8, (symbol,)))
         module = self.graph.module(results)
-        self.results = results
-        self.found = Read(module, self.taken, list(self.outputs), dict(self.symbols.known), len(spare), self.weights)
+        self.results, self.module = results, module
+        self.found = Ports(self.taken, list(self.outputs), list(self.symbols.known), len(spare), self.weights)
 
     def _take(self, node: Node) -> None:
         """A value from outside as a parameter, sizes as their expressions."""
@@ -335,19 +290,6 @@ class Reader:
         return self.emit.of_array(array_of(tensor), node.name)
 
 
-def is_number(fake: Any) -> bool:
-    """Whether a value of a graph is a size, or a real number computed of sizes."""
-    return isinstance(fake, torch.SymInt | torch.SymFloat) or type(fake) is int
-
-
-def is_size(node: Node) -> bool:
-    """Whether a node only computes with sizes, which its fake value tells as an expression."""
-    if not is_number(node.meta.get("val")):
-        return False
-    name = str(node.target)
-    return not isinstance(node.target, torch._ops.OpOverload) or name.startswith("aten.sym_")
-
-
 def wanted(node: Node, count: int) -> tuple[bool, ...]:
     """Which results of a node have a use."""
     if count == 1:
@@ -374,14 +316,6 @@ def promoted(node: Node) -> DType:
     plain = [p for p in parts if isinstance(p, torch.Tensor | int | float | torch.SymInt | torch.SymFloat)]
     kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
     return dtype_of(elementwise_dtypes(*plain, type_promotion_kind=kind)[1])
-
-
-def array_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """The numbers of a tensor, without a copy where it is contiguous."""
-    dense = tensor.detach().resolve_neg().contiguous()
-    if dense.dtype is torch.bfloat16:
-        return np.asarray(dense.view(torch.int16).numpy()).view(dtypes.bf16.numpy)
-    return np.asarray(dense.numpy())
 
 
 def inputs_of(nodes: Iterable[Node], among: Mapping[Node, object] | None = None) -> list[Node]:

@@ -10,14 +10,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from tilewright.frontends.torch.reader import VIEWS, is_size
-
-Node = Any
-"""A torch.fx.Node, which says nothing of its types."""
+from tilewright.frontends.torch.ports import VIEWS, Node, is_size
 
 SILENT = frozenset(("aten._assert_tensor_metadata.default",))
 """Operators that check what fake tensors have checked already: they are left out."""

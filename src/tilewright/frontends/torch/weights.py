@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch._guards import TracingContext
 
-from tilewright.frontends.torch.reader import Layout, Node, array_of
+from tilewright.frontends.torch.ports import Layout, Node, array_of
 from tilewright.graph.constants import Weight
 from tilewright.runtime.weights import Ready, Weights
 
@@ -50,10 +50,12 @@ class Prepared:
 
 
 class Cache:
-    """What was prepared for each set of tensors that a program's weights were, and what the last call took."""
+    """What was prepared for each set of tensors that a program's weights were, and what the last call took. `prepared`
+    is called once, when the constants have been computed for the first time."""
 
     def __init__(self, program: Weights, weights: Sequence[tuple[Node, Weight]]) -> None:
         self.current = Prepared()
+        self.prepared: Callable[[], None] | None = None
         self._program = program
         self._weights = [(weight, Layout.of(node.meta["val"])) for node, weight in weights]
         self._known: dict[tuple[int, ...], Prepared] = {}
@@ -77,6 +79,9 @@ class Cache:
         samples = [sample for tensor in tensors for sample in _samples(tensor)]
         numbers = b"".join(samples)
         ready = self._program.prepare(arrays)
+        if self.prepared is not None:
+            told, self.prepared = self.prepared, None
+            told()
         self._known[key] = Prepared(stamp, ready.table, ready, (*memory, *arrays.values()), samples, numbers)
         own = weakref.ref(self)
 

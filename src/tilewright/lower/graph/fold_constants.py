@@ -12,17 +12,14 @@ constant, so weights that a model uses in many places are packed and stored once
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-
-import numpy as np
 
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Var, const
 from tilewright.graph.attributes import expressions_in
-from tilewright.graph.constants import Held, Pending, computed, read, varies
-from tilewright.graph.edit import Array, Edit, over_graphs
-from tilewright.graph.evaluate import check_count, check_result
+from tilewright.graph.constants import Held, Pending, varies
+from tilewright.graph.edit import Edit, over_graphs
+from tilewright.graph.later import evaluated, later, results_of
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import Op, Pattern
 from tilewright.report.errors import RuntimeFault
@@ -67,7 +64,7 @@ def _note(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> None:
     if array is not None:
         known[value] = array
     elif not node.inputs and node.op.pattern is not Pattern.SHAPE and _elements(node) <= limit and _is_static(node):
-        known[value] = _results(node, ())[0]
+        known[value] = results_of(node, ())[0]
 
 
 def _compute(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> tuple[Held, ...] | None:
@@ -81,35 +78,9 @@ def _compute(edit: Edit, known: dict[Value, Held], node: Node, limit: int) -> tu
         return None
     given = tuple([known[v] for v in inputs])
     try:
-        return _later(node, given) if any(map(varies, given)) else _evaluated(node, given)
+        return later(node, given) if any(map(varies, given)) else evaluated(node, given)
     except RuntimeFault:
         return None
-
-
-def _evaluated(node: Node, given: tuple[Held, ...]) -> tuple[Array, ...]:
-    with np.errstate(all="ignore"):
-        results = _results(node, tuple([read(constant) for constant in given]))
-    return tuple([np.ascontiguousarray(r).reshape(r.shape) for r in results])
-
-
-def _later(node: Node, given: tuple[Held, ...]) -> tuple[Held, ...]:
-    """The results of a node that depend on weights, evaluated each time that they are read."""
-
-    def make(n: int) -> Callable[..., Array]:
-        return lambda *arrays: _evaluated(node, arrays)[n]
-
-    types = [(v.type.dtype.numpy, v.type.static_shape() or ()) for v in node.outputs]
-    return tuple([computed(make(n), dtype, shape, *given) for n, (dtype, shape) in enumerate(types)])
-
-
-def _results(node: Node, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The results by the meaning; those of a program's operator may be of other types than it says."""
-    results = node.op.compute(inputs, node.attrs.evaluated({}))
-    if node.op.is_added:
-        check_count(node, results)
-        for value, array in zip(node.outputs, results, strict=True):
-            check_result(node, value, array, {})
-    return results
 
 
 def _is_static(node: Node) -> bool:

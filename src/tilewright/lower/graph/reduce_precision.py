@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 import ml_dtypes
-import numpy as np
 
 from tilewright.analysis.dataflow import Dataflow
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import const
-from tilewright.graph.constants import Array, computed
+from tilewright.graph.constants import Held, read, varies
 from tilewright.graph.edit import Edit, over_graphs
+from tilewright.graph.later import later
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.ops.contract import ContractAttributes
@@ -167,8 +167,7 @@ class _Rounding(Edit):
             value = self.resolve(old)
             array, node = self.held(value), self.producer(value)
             if array is not None:
-                rounded = computed(_rounded, np.dtype(ml_dtypes.bfloat16), array.shape, array)
-                self._rounded[old] = self.constant(rounded, old.name)
+                self._rounded[old] = self.constant(self._rounded_constant(value, array), old.name)
             elif node is not None and isinstance(node.attrs, Full):
                 number = ml_dtypes.bfloat16(node.attrs.value.value)
                 fields = {"value": const(float(number), dtypes.bf16), "shape": node.attrs.shape}
@@ -177,11 +176,15 @@ class _Rounding(Edit):
                 self._rounded[old] = self._made("cast", (value,), {"dtype": dtypes.bf16}, old.name)
         return self._rounded[old]
 
+    def _rounded_constant(self, value: Value, array: Held) -> Held:
+        """A constant rounded, now or when its weights are known."""
+        if not varies(array):
+            return read(array).astype(ml_dtypes.bfloat16)
+        node = self.typed("cast", (value,), {"dtype": dtypes.bf16}, value.name)
+        assert node is not None, "numbers can always be cast"
+        return later(node, (array,))[0]
+
     def _made(self, op: str, inputs: tuple[Value, ...], fields: dict[str, object], name: str) -> Value:
         node = self.typed(op, inputs, fields, name)
         assert node is not None, f"{op} can always be typed"
         return self.add(node).outputs[0]
-
-
-def _rounded(array: Array) -> Array:
-    return array.astype(ml_dtypes.bfloat16)

@@ -1,0 +1,52 @@
+"""A graph of ATen operators as AOTAutograd gives it to a compiler, and the function that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilewright.frontends.torch.call import Call, Source
+from tilewright.frontends.torch.ports import Node
+from tilewright.frontends.torch.stages import split_views
+
+
+@dataclass
+class Captured:
+    """A graph whose nodes carry fake tensors. `steady` are the numbers of those inputs that are weights."""
+
+    graph: Any
+    steady: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        self.nodes: list[Node] = list(self.graph.graph.nodes)
+        self.placeholders = [n for n in self.nodes if n.op == "placeholder"]
+        self.weights = {n for k, n in enumerate(self.placeholders) if k in self.steady}
+        (last,) = [n for n in self.nodes if n.op == "output"]
+        self.results: Sequence[Any] = last.args[0]
+        wanted = {r for r in self.results if isinstance(r, torch.fx.Node)}
+        self.views, self.whole = split_views(wanted)
+
+    def constant(self, target: str) -> Any:
+        """What a get_attr node stands for."""
+        found = self.graph
+        for name in target.split("."):
+            found = getattr(found, name)
+        return found
+
+    def begin(self) -> Source:
+        """The source of a call of the graph, whose steps are to be added in order."""
+        source = Source()
+        source.begin(self.placeholders)
+        for node in self.nodes:
+            if node.op == "get_attr":
+                source.names[node] = source.refer("k", self.constant(node.target))
+        return source
+
+    def finish(self, source: Source) -> Call:
+        """The function that a source with all steps is of."""
+        for node in [n for n in self.nodes if n in self.views]:
+            source.view(node)
+        return source.make(self.results)

@@ -1,0 +1,104 @@
+"""Graphs compiled: reader: what is supported? ──▶ stages: pieces, and nodes for PyTorch ──▶ a compiled step each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.torch.call import Call, Source
+from tilewright.frontends.torch.captured import Captured
+from tilewright.frontends.torch.options import Options
+from tilewright.frontends.torch.ports import Node, Ports
+from tilewright.frontends.torch.reader import Reader
+from tilewright.frontends.torch.stages import Piece, is_called, part
+from tilewright.frontends.torch.weights import Cache
+from tilewright.graph.nodes import Module
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.subnormals import KEEP
+
+
+class Compile(Protocol):
+    """`tilewright.compile`, of a module."""
+
+    def __call__(
+        self, model: Module, *, threads: int | None, precision: str, tune: str | float | None, denormals: str
+    ) -> Executable: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Compiled code that runs a piece of a graph, what it takes and gives, and what was prepared of its weights."""
+
+    ports: Ports
+    executable: Executable
+    cache: Cache | None
+
+
+@dataclass
+class Compiler:
+    """Compiles one graph. `failed` are the nodes that run in PyTorch, with the reasons, as they are found: `tell` hears
+    of them first. `steps` are what the call runs in the end."""
+
+    captured: Captured
+    options: Options
+    compile: Compile
+    tell: Callable[[Mapping[Node, str]], None]
+    failed: list[Mapping[Node, str]] = field(default_factory=list)
+    steps: list[Step | Node] = field(default_factory=list)
+
+    def call(self) -> Call:
+        """The function that runs the graph."""
+        captured = self.captured
+        own = [n for n in captured.nodes if n.op == "get_attr" or is_called(n)]
+        eager = set(self._found(self._reader(captured.placeholders, own, ()).failed))
+        while True:
+            source, problem = self._written(part(captured.nodes, eager, captured.whole))
+            if source is not None:
+                return captured.finish(source)
+            eager |= set(self._found(problem))
+
+    def _found(self, failed: Mapping[Node, str]) -> Mapping[Node, str]:
+        if failed:
+            self.tell(failed)
+            self.failed.append(failed)
+        return failed
+
+    def _written(self, parts: Sequence[Piece | Node]) -> tuple[Source | None, Mapping[Node, str]]:
+        """The source of a call by these steps; None, and the nodes of a piece that cannot be compiled as one."""
+        source, self.steps = self.captured.begin(), []
+        for piece in parts:
+            if not isinstance(piece, Piece):
+                source.eager(piece)
+                self.steps.append(piece)
+                continue
+            reader = self._reader(piece.inputs, piece.nodes, piece.outputs)
+            if reader.failed:
+                return None, reader.failed
+            try:
+                step = self._step(reader)
+                source.compiled(step.ports, step.executable.call_at, step.cache)
+                self.steps.append(step)
+            except Unsupported as error:
+                return None, {n: error.why for n in piece.nodes if n.op != "get_attr"}
+        return source, {}
+
+    def _step(self, reader: Reader) -> Step:
+        executable = self._executable(reader.module)
+        weights = executable.weights
+        cache = None if weights is None else Cache(weights, reader.found.weights)
+        return Step(reader.found, executable, cache)
+
+    def _executable(self, module: Module) -> Executable:
+        """Subnormal numbers are what PyTorch makes of them, whose threads `torch.set_flush_denormal` tells."""
+        chosen, kept = self.options, KEEP
+        return self.compile(
+            module, threads=chosen.threads, precision=chosen.precision, tune=chosen.tune, denormals=kept
+        )
+
+    def _reader(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Reader:
+        captured = self.captured
+        reader = Reader(inputs, nodes, outputs, captured.constant, steady=captured.weights)
+        reader.read()
+        return reader
