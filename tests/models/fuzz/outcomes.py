@@ -49,7 +49,7 @@ def outcome(models: Sequence[Model]) -> tuple[str, str]:
     """(right, refused or defect; what there is to say about it)."""
     feeds = {name: a for m in models for name, a in m.feeds.items()}
     try:
-        exe = tw.compile(put_together(models))
+        exe = tw.compile(put_together(models), denormals="keep")  # as the reference does
         found = exe.run(feeds)
         for model in models:
             wrong = wrong_results(model, found)
