@@ -40,7 +40,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def files_behind(exe: Executable) -> set[str]:
     """The inodes of the files that an executable's constants lie in; "0" is memory of the process."""
     found = set()
-    spans = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    # by newlines alone: the name of a file may hold other ends of lines
+    rows = Path("/proc/self/maps").read_bytes().split(b"\n")[:-1]
+    spans = [row.decode("utf-8", "replace").split(maxsplit=5) for row in rows]
     for array in exe.program.constants:
         for span, _, _, _, inode, *_ in spans:
             begin, end = (int(part, 16) for part in span.split("-"))
