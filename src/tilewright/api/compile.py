@@ -70,7 +70,7 @@ def compile(
     products to bf16 where that is faster (`lower/graph/reduce_precision.py`); sums and all else stay f32.
     `denormals` is `flush`: calls take subnormal numbers (below 1.2e-38 for f32) for zero, on which many processors
     spend a hundred cycles each; or `keep`: they compute as the thread that makes them does. Without it most programs
-    of level 3 flush (`compiler/denormals.py`).
+    of level 3 flush (`compiler/subnormals.py`).
     `choices` says how kernels are to run, by their names: {"dense1": {"template": "contraction", "choice": {…}}}, as
     `exe.decisions[name].taken.record()` has it. They are put over those of the setting TILEWRIGHT_CHOICES.
     `strict` refuses files that ONNX does not allow, but other runtimes read; otherwise each kind of what is wrong with

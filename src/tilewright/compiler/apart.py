@@ -11,11 +11,11 @@ from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import Unit, generate_unit, grouped, join, module_of
 from tilewright.compiler.compiled import Compiled, constant_order, interface_of, outline_of
 from tilewright.compiler.constants import put_down_made
-from tilewright.compiler.denormals import usual_denormals
 from tilewright.compiler.kernels import Kernel, KernelPass, compile_alone, compile_rest, kernels_of
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import lower, pipeline, plan_of
 from tilewright.compiler.processes import is_large, is_watched, useful_processes
+from tilewright.compiler.subnormals import usual_denormals
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers

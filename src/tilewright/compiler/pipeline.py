@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from tilewright.analysis.structure import key_of
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
-from tilewright.compiler.denormals import usual_denormals
 from tilewright.compiler.kernels import Kernel, KernelPass, Kernels, on_functions, on_kernels
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise
+from tilewright.compiler.subnormals import usual_denormals
 from tilewright.core.forced import Forced, forced_in
 from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches

@@ -371,29 +371,18 @@ class Executable(Inspected):
         recorder = Recorder(self.program.sites, self.threads)
         values, *_ = self._bind([a.shape for a in arrays])
         sizes = dict(zip(self.interface.symbols, values, strict=True))
-
-        def profiled() -> None:
-            self._threads.frame.profile = recorder.address
-            try:
-                self(*arrays)
-            finally:
-                self._threads.frame.profile = None
-
-        calls, plain = measure(lambda: self(*arrays), profiled, recorder, seconds)
+        calls, plain = measure(lambda: self(*arrays), self.noting, recorder, seconds)
         predicted = self.predict({symbol.name: n for symbol, n in sizes.items()})
         subnormals = self._find_subnormals(arrays, min(seconds, FOR_SUBNORMALS))
         return evaluate_calls(calls, plain, self.program, predicted, sizes, self.threads, subnormals)
 
     @contextmanager
-    def noted(self) -> Iterator[Recorder]:
-        """Has the calls of this thread note the time of each kernel, whoever makes them: a recorder of them all."""
-        from tilewright.runtime.profile import Recorder  # for those who ask for one
-
-        recorder, frame = Recorder(self.program.sites, self.threads), self._threads.frame
-        recorder.clear()
+    def noting(self, recorder: Recorder) -> Iterator[None]:
+        """Has the calls of this thread, whoever makes them, note the time of each kernel."""
+        frame = self._threads.frame
         frame.profile = recorder.address
         try:
-            yield recorder
+            yield
         finally:
             frame.profile = None
 

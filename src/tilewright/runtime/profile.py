@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -209,22 +210,28 @@ class _Call:
 
 
 def measure(
-    plain: Callable[[], object], profiled: Callable[[], object], recorder: Recorder, seconds: float
+    call: Callable[[], object],
+    noting: Callable[[Recorder], AbstractContextManager[None]],
+    recorder: Recorder,
+    seconds: float,
 ) -> tuple[list[_Call], list[int]]:
-    """Profiled calls and the nanoseconds of plain ones, in turns for so many seconds, after one of each."""
-    plain()
-    profiled()
+    """Calls `noting` the time of each kernel, and the nanoseconds of plain ones, in turns for so many seconds, after
+    one of each."""
+    call()
+    with noting(recorder):
+        call()
     calls: list[_Call] = []
     others: list[int] = []
     end = time.perf_counter() + seconds
     while len(calls) < LEAST_CALLS or time.perf_counter() < end:
         start = time.perf_counter_ns()
-        plain()
+        call()
         others.append(time.perf_counter_ns() - start)
         recorder.clear()
-        start = time.perf_counter_ns()
-        profiled()
-        took = time.perf_counter_ns() - start
+        with noting(recorder):
+            start = time.perf_counter_ns()
+            call()
+            took = time.perf_counter_ns() - start
         calls.append(_Call(took, recorder.totals(), recorder.events(), start))
     return calls, others
 

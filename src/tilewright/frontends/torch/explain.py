@@ -20,13 +20,13 @@ from tilewright.frontends.torch.fallbacks import TorchWarning, place_of, shown
 from tilewright.frontends.torch.options import Options
 from tilewright.report.quantities import counted, duration
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.profile import Recorder
 from tilewright.runtime.program import Site
 from tilewright.store import Json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tilewright.runtime.profile import Recorder
 
 LEAST_CALLS = 3
 
@@ -214,7 +214,9 @@ class Explainer:
         executables = [s.executable for c in self.compiled for s in c.steps if isinstance(s, Step)]
         rows: list[tuple[float, list[np.ndarray[Any, Any]]]] = []
         with ExitStack() as noted:
-            recorders: list[Recorder] = [noted.enter_context(executable.noted()) for executable in executables]
+            recorders = [Recorder(executable.program.sites, executable.threads) for executable in executables]
+            for executable, recorder in zip(executables, recorders, strict=True):
+                noted.enter_context(executable.noting(recorder))
             end = time.perf_counter() + seconds
             while len(rows) < LEAST_CALLS or time.perf_counter() < end:
                 for recorder in recorders:
