@@ -3,16 +3,17 @@
     python -m benchmarks.llm [--only REGEX] [--threads 1,2] [--rounds N] [--quick] [--json]
                              [--models DIR] [--write PAGE]
 
-The model is like Llama, with random weights (8 layers, 1024 wide, 16 heads in groups of 4, a vocabulary of 32,000). A
-token reads all weights and the caches once: the limit is what that takes at the rate at which as many cores read
-memory. For a prompt of 512 tokens it is what the arithmetic takes at the multiply-add peak. Both limits are programs
-that take turns with the engines, each of which has a process of its own.
+The model is like Llama, with random weights (8 layers, 1024 wide, 16 heads in groups of 4, a vocabulary of 32,000), in
+f32, or of 4 bits with a scale for each 32. A token reads all weights and the caches once, and writes the caches that
+have its own keys and values, too: the limit is what reading as many bytes takes at the rate of as many cores. For a
+prompt of 512 tokens it is what the arithmetic takes at the multiply-add peak. Both limits are programs that take turns
+with the engines, each of which has a process of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -44,12 +45,14 @@ QUICK = LlamaSizes(layers=2, vocabulary=8000)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Calls of `sequence` tokens after `past` ones, and which of the two the file leaves open."""
+    """Calls of `sequence` tokens after `past` ones, which of the two the file leaves open, and whether weights of
+    products are `packed`, of 4 bits each."""
 
     name: str
     sequence: int
     past: int
     symbols: tuple[str, ...] = ()
+    packed: bool = False
 
     @property
     def is_prompt(self) -> bool:
@@ -57,18 +60,20 @@ class Case:
         return self.sequence > 1
 
     def graph(self, sizes: LlamaSizes) -> Graph:
-        return llama(sizes, self.sequence, self.past, self.symbols)
+        return llama(replace(sizes, packed=self.packed), self.sequence, self.past, self.symbols)
 
     def stem(self, sizes: LlamaSizes) -> str:
         """What the file of the case is called."""
-        return f"Llama {self.sequence} {self.past} {sizes.layers} {sizes.vocabulary}"
+        kind = " packed" if self.packed else ""
+        return f"Llama {self.sequence} {self.past} {sizes.layers} {sizes.vocabulary}{kind}"
 
     def work(self, sizes: LlamaSizes, graph: Graph) -> float:
-        """The operations of a prompt; the bytes that a single token needs: weights, caches, its row of the table."""
+        """The operations of a prompt; the bytes that a single token needs: weights, its row of the table, the caches of
+        past tokens and their copies that have the token's own, too."""
         if self.is_prompt:
             return graph.flops
-        weights = graph.parameters - sizes.width * (sizes.vocabulary - self.sequence)
-        return float(NUMBER_BYTES * (weights + sizes.cache_numbers * self.past))
+        numbers = sizes.cache_numbers * (2 * self.past + 1) - sizes.width * (sizes.vocabulary - self.sequence)
+        return float(graph.weight_bytes + NUMBER_BYTES * numbers)
 
     def limit(self, work: float, threads: int) -> Limit:
         """About the same work, at the limit of as many cores."""
@@ -77,6 +82,7 @@ class Case:
 
 CASES = (
     Case("decode, 511 past", 1, 511, (PAST,)),
+    Case("decode, 4-bit weights", 1, 511, (PAST,), packed=True),
     Case("prefill, 512 tokens", 512, 0),
 )
 
@@ -90,7 +96,7 @@ def report_cases(measured: Sequence[Row]) -> Report:
     short = [{"onnxruntime": "ORT", "openvino": "OV"}.get(name, name) for name in peers]
     heads = ("case", "T", "tokens/s", "best ms", "median", "of limit", "median", "bar", "", *(f"× {n}" for n in short))
     heads += ("compile s", *short)
-    report = Report("llm", "A language model, f32: tokens, and the share of the limit", heads)
+    report = Report("llm", "A language model: tokens, and the share of the limit", heads)
     for case, one in measured:
         report.add(*describe(case, one))
     report.note = (

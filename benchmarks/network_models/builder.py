@@ -24,6 +24,11 @@ LINEAR, RELU, SWISH, GELU = 1.0, 2.0, 2.4, 2.35
 """What a contraction's weights are scaled by, in squares, after no activation or these: one over E[f(x)²], x normal."""
 GATE = 4.0
 """The same after a product with a gate of about a half."""
+BLOCK = 32
+"""Numbers of 4 bits that share a scale, as ONNX Runtime's tool has them where nothing else is asked for."""
+MEAN_SQUARE = sum((code - 8) ** 2 for code in range(16)) / 16
+"""Of random numbers of 4 bits, which are less by 8 than their codes."""
+MICROSOFT = "com.microsoft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class Graph:
         self.flops = 0.0
         """Two for each multiply-add of a contraction."""
         self.parameters = 0
+        self.weight_bytes = 0
+        """Of all parameters as the file has them."""
         self.feeds: dict[str, Array] = {}
         self._random = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
@@ -89,9 +96,14 @@ class Graph:
             return numbers
 
         self.parameters += math.prod(shape)
+        return self._held(draw, shape, 4)
+
+    def _held(self, draw: Callable[[np.random.Generator], Array], shape: Sequence[int], each: int) -> Value:
+        """Weights of so many bytes each, as they are drawn."""
+        self.weight_bytes += each * math.prod(shape)
         name = f"weight_{len(self._constants)}"
         self._constants[name] = draw
-        return Value(name, shape)
+        return Value(name, tuple(shape))
 
     def bias(self, count: int) -> Value:
         return self.weight(count, square=0.01)
@@ -164,6 +176,22 @@ class Graph:
         shape = [*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]]
         self.flops += 2.0 * math.prod(shape) * a.shape[-1]
         return self.node("MatMul", [a, b], shape)
+
+    def packed(self, x: Value, outputs: int, scale: float = LINEAR) -> Value:
+        """A linear layer whose weights are numbers of 4 bits, with a scale for each block of BLOCK: MatMulNBits."""
+        width = x.shape[-1]
+        blocks = -(-width // BLOCK)
+        codes, scales = (outputs, blocks, BLOCK // 2), (outputs, blocks)
+        each = math.sqrt(scale / width / MEAN_SQUARE)
+        self.parameters += outputs * width
+        inputs = [
+            self._held(lambda random: random.integers(0, 256, codes, np.uint8), codes, 1),
+            self._held(lambda random: np.full(scales, each, np.float32), scales, 4),
+        ]
+        shape = [*x.shape[:-1], outputs]
+        self.flops += 2.0 * math.prod(shape) * width
+        attributes = {"K": width, "N": outputs, "bits": 4, "block_size": BLOCK}
+        return self.node("MatMulNBits", [x, *inputs], shape, domain=MICROSOFT, **attributes)
 
     def dense(self, x: Value, outputs: int, scale: float = LINEAR) -> Value:
         """A linear layer as exporters write one of more than two axes: MatMul, Add."""
@@ -242,6 +270,7 @@ class Graph:
         outputs = [self._declare(v, TensorProto.FLOAT) for v in self._outputs]
         graph = helper.make_graph(self._nodes, self.name, inputs, outputs, tensors)
         imports = [helper.make_opsetid("", OPSET)]
+        imports += [helper.make_opsetid(MICROSOFT, 1)] if any(n.domain == MICROSOFT for n in self._nodes) else []
         return helper.make_model(graph, opset_imports=imports, ir_version=9, producer_name="benchmarks")
 
     def _declare(self, value: Value, kind: int) -> onnx.ValueInfoProto:

@@ -26,7 +26,8 @@ ROTARY_BASE = 10000.0
 
 @dataclass(frozen=True, slots=True)
 class LlamaSizes:
-    """The sizes of a model; each group of heads has keys and values of its own."""
+    """The sizes of a model; each group of heads has keys and values of its own. Weights of products may be `packed`: of
+    4 bits each."""
 
     width: int = 1024
     heads: int = 16
@@ -34,6 +35,7 @@ class LlamaSizes:
     hidden: int = 2816
     layers: int = 8
     vocabulary: int = 32000
+    packed: bool = False
 
     @property
     def head(self) -> int:
@@ -83,14 +85,16 @@ def llama(
         results |= {f"key_{n}": keys, f"value_{n}": values}
         x = g.apply("Add", x, y)
         x = g.apply("Add", x, _feed_forward(g, _rms_norm(g, x), sizes))
-    logits = _linear(g, _rms_norm(g, x), sizes.vocabulary)
+    logits = _linear(g, _rms_norm(g, x), sizes.vocabulary, sizes)
     if SEQUENCE in symbols:
         g.name_dimensions(logits, {1: SEQUENCE})
     return g.end(logits=logits, **results)
 
 
-def _linear(g: Graph, x: Value, outputs: int, scale: float = LINEAR) -> Value:
+def _linear(g: Graph, x: Value, outputs: int, sizes: LlamaSizes, scale: float = LINEAR) -> Value:
     """A linear layer without bias."""
+    if sizes.packed:
+        return g.packed(x, outputs, scale)
     return g.matmul(x, g.weight(x.shape[-1], outputs, square=scale / x.shape[-1]))
 
 
@@ -142,7 +146,7 @@ def _attention(
     """The result, and the keys and values of all tokens so far."""
 
     def heads(count: int) -> Value:
-        return g.transpose(g.reshape(_linear(g, x, count * sizes.head), 1, -1, count, sizes.head), 0, 2, 1, 3)
+        return g.transpose(g.reshape(_linear(g, x, count * sizes.head, sizes), 1, -1, count, sizes.head), 0, 2, 1, 3)
 
     q, k, v = (heads(count) for count in (sizes.heads, sizes.groups, sizes.groups))
     q, k = _rotate(g, q, positions), _rotate(g, k, positions)
@@ -150,7 +154,7 @@ def _attention(
     scores = g.matmul(q, g.transpose(_repeat(g, keys, sizes), 0, 1, 3, 2))
     scores = g.apply("Add", g.apply("Mul", scores, g.scalar(sizes.head**-0.5)), positions.mask)
     joined = g.transpose(g.matmul(g.softmax(scores), _repeat(g, values, sizes)), 0, 2, 1, 3)
-    return _linear(g, g.reshape(joined, 1, -1, sizes.width), sizes.width), keys, values
+    return _linear(g, g.reshape(joined, 1, -1, sizes.width), sizes.width, sizes), keys, values
 
 
 def _append(g: Graph, past: Value, own: Value) -> Value:
@@ -169,5 +173,5 @@ def _repeat(g: Graph, x: Value, sizes: LlamaSizes) -> Value:
 
 def _feed_forward(g: Graph, x: Value, sizes: LlamaSizes) -> Value:
     """down(silu(gate(x)) · up(x))."""
-    gate, up = _linear(g, x, sizes.hidden), _linear(g, x, sizes.hidden)
-    return _linear(g, g.apply("Mul", g.swish(gate), up), sizes.width, SWISH)
+    gate, up = _linear(g, x, sizes.hidden, sizes), _linear(g, x, sizes.hidden, sizes)
+    return _linear(g, g.apply("Mul", g.swish(gate), up), sizes.width, sizes, SWISH)

@@ -168,13 +168,21 @@ def test_bars_are_as_long_as_their_values() -> None:
 # Language models
 
 
-def test_a_language_model_reads_its_weights_and_caches_once() -> None:
-    decode, prefill = llm.CASES
+def test_a_token_reads_weights_and_caches_once_and_writes_caches() -> None:
+    decode, packed, prefill = llm.CASES
     graph = decode.graph(TINY)
     weights = [w for w in graph.model().graph.initializer if w.name.startswith("weight_")]
     table, numbers = weights[0], sum(int(np.prod(w.dims)) for w in weights)
     caches = sum(array.size for name, array in graph.feeds.items() if name.startswith("past_"))
-    assert decode.work(TINY, graph) == 4 * (numbers - int(np.prod(table.dims)) + table.dims[1] + caches)
+    moved = caches // 511 * (511 + 512)
+    assert decode.work(TINY, graph) == 4 * (numbers - int(np.prod(table.dims)) + table.dims[1] + moved)
+    products = sum(int(np.prod(w.dims)) for w in weights if len(w.dims) == 2) - int(np.prod(table.dims))
+    smaller = packed.graph(TINY)
+    assert smaller.parameters == graph.parameters
+    padded = [w for w in smaller.model().graph.initializer if w.data_type == w.UINT8]
+    assert sum(2 * int(np.prod(w.dims)) for w in padded) >= products
+    less = sum(len(w.raw_data) for w in smaller.model().graph.initializer if w.name.startswith("weight_"))
+    assert packed.work(TINY, smaller) == less - 4 * (int(np.prod(table.dims)) - table.dims[1] - moved)
     layers = TINY.layers * 2 * 512 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48)
     attention = TINY.layers * 2 * 2 * TINY.heads * 512 * 512 * TINY.head
     assert prefill.work(TINY, prefill.graph(TINY)) == layers + attention + 2 * 512 * 32 * 40
@@ -209,7 +217,7 @@ def test_a_limit_may_be_repeated_until_it_does_as_much_work() -> None:
 def test_a_row_tells_the_share_of_the_limit() -> None:
     ours, peer = Engine(Samples((0.02, 0.04)), 1.5, None), Engine(Samples((0.03, 0.08)), 0.5, None)
     engines = {"tilewright": ours, "onnxruntime": peer}
-    decode, prefill = llm.CASES
+    decode, _, prefill = llm.CASES
     report = llm.report_cases([(decode, Measured("decode", 1, engines, Samples((0.018, 0.02))))])
     assert report.rows[0] == (
         *("decode, 511 past", "1", "50", "20.00", "30.00", "90%", "70%", "≥ 80%", "ok"),

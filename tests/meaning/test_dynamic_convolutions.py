@@ -12,12 +12,13 @@ from chosen import is_transposed
 
 from planned import planned_kernels
 from tilewright.compiler import compile_module
-from tilewright.expr.dtypes import DTYPES
+from tilewright.expr.dtypes import DTYPES, f32
 from tilewright.expr.evaluate import evaluate as number
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
+from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
@@ -119,6 +120,37 @@ def test_compiled_is_the_meaning(name: str, only_transposed: None, monkeypatch: 
             inputs.append(rng.integers(-4, 5, shape).astype(value.type.dtype.numpy))
         (found,) = exe(*inputs)
         np.testing.assert_allclose(found, evaluate(made, inputs)["y"], rtol=1e-5 if "swish" in case.after else 0)
+
+
+@pytest.mark.parametrize("sizes", [(2, 13, 34), (1, 1, 1), (2, 0, 5), (0, 3, 3)])
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "native"])
+def test_a_convolution_stores_into_the_padding_of_the_next(
+    sizes: tuple[int, int, int], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both run in tiles, and what is around the first one's results is zero, of empty images, too."""
+    monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
+    monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
+    graph, rng = GraphBuilder(), np.random.default_rng(0)
+    n, h, w = map(graph.symbol, "NHW")
+    value, zero = (
+        graph.param("x", TensorType(f32, (n, const(4), h, w))),
+        graph.op("full", value=const(0, f32), shape=()),
+    )
+    for read, made in ((4, 24), (24, 7)):
+        value = graph.op("pad", value, zero, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+        taps = graph.constant("w", rng.integers(-4, 5, (made, read, 3, 3)).astype(np.float32))
+        spec = "n c i+a j+b, o c a b -> n o i j"
+        value = graph.op("relu", graph.op("contract", value, taps, spec=spec, sizes=(("i", h), ("j", w))))
+    made_of = graph.module({"y": value})
+    exe = compile_module(made_of, target=Target.parse(target))
+    first, second = exe.decisions.values()
+    assert {first.template, second.template} <= {"contraction", "transposed"}
+    assert [any(b.name.startswith("pad_copy") for b in blocks(k.body)) for k in planned_kernels(made_of, V3)] == [
+        True,
+        False,
+    ]
+    x = rng.integers(-4, 5, (sizes[0], 4, *sizes[1:])).astype(np.float32)
+    np.testing.assert_array_equal(exe(x)[0], evaluate(made_of, [x])["y"])
 
 
 def test_positions_are_one_axis() -> None:

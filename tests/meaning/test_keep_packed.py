@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -188,3 +189,13 @@ def test_packing_pays_where_floats_come_from_memory() -> None:
     ):
         found = Rows(rows, size, size, 4, 32)
         assert pays(found, 4.0 * size**2, size**2 / 2, target) is packed, found
+
+
+@pytest.mark.parametrize(("columns", "asked"), [(4096, True), (128, False)])
+def test_packed_weights_from_memory_are_prefetched(columns: int, asked: bool) -> None:
+    """In the order in which they are read, so many lines as a piece of them has; not those that stay in the second
+    cache."""
+    module = product(weights("i4", 1024, columns, 32, False, 0), "mk,kn->mn", (1, 1024), 0, 32)
+    text = compile_module(module, target=VNNI).show(after="schedule")
+    packed, scales = (re.findall(rf"prefetch {name}\[.*", text) for name in ("packed", "scales"))
+    assert (len(packed) == len(scales) > 0) is asked

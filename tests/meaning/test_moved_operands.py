@@ -82,3 +82,21 @@ def test_what_a_sliced_operand_comes_to(sizes: tuple[int, int, int], start: int,
     np.testing.assert_allclose(
         exe(x, y)[0], np.maximum(x[start : start + m * step : step] @ y, 0), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("past", [1, 63, 64, 130])
+@pytest.mark.parametrize("target", ["x86-64-v3", "native"])
+def test_an_operand_of_a_call_is_transposed_in_vectors(past: int, target: str) -> None:
+    """Scores of queries by the keys of a dynamic number of tokens: whole panels are apart from the last one."""
+    keys = tw.parse("""
+graph main[n](q: f32[4, 4, 64], k: f32[4, n, 64]) -> s:
+  s: f32[4, 4, n] = contract(q, k, spec="ghd,gnd->ghn")
+""")
+    exe = tw.compile(keys, target=target)
+    (kernel,) = exe.kernels
+    steps = exe.show(after="schedule")
+    assert "contraction" in {d.template for d in exe.decisions.values()}, kernel
+    assert "unroll d2i in 0..4" in steps
+    rng = np.random.default_rng(past)
+    q, k = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((4, 4, 64), (4, past, 64)))
+    np.testing.assert_array_equal(exe(q, k)[0], np.einsum("ghd,gnd->ghn", q, k))

@@ -109,6 +109,30 @@ graph main(x: f32[1, 8, 16, 16], w: f32[8, 8, 3, 3]) -> {results}:
     assert plan(text.format(results="p, y")) == ["opaque: z, p", "window: c, y"]
 
 
+@pytest.mark.parametrize("side", [("h", "w"), ("256", "256")])
+def test_a_product_stores_into_the_padding_that_another_one_reads(side: tuple[str, str]) -> None:
+    """Else an image that leaves the caches would be copied. A pool pads what it reads itself, and so does a convolution
+    of what others read, too."""
+    h, w = side
+    around = ", ".join(str(int(e) + 2) if e.isdigit() else f"{e} + 2" for e in side)
+    symbols = "" if h.isdigit() else f"[{h}, {w}]"
+    text = f"""
+graph main{symbols}(x: f32[4, 16, {h}, {w}], v: f32[16, 16], u: f32[32, 16, 3, 3]) -> {{results}}:
+  z: f32[] = full(value=0.0, shape=())
+  a: f32[4, 16, {h}, {w}] = contract(x, v, spec="n c i j, c o -> n o i j")
+  b: f32[4, 16, {h}, {w}] = relu(a)
+  p: f32[4, 16, {around}] = pad(b, z, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+  {{reader}}
+"""
+    windows = 'contract(p, u, spec="n c i+a j+b, o c a b -> n o i j", sizes=(("i", {h}), ("j", {w})))'
+    ones = "kind=max, strides=(1, 1, 1, 1), dilations=(1, 1, 1, 1)"
+    pool = f"y: f32[4, 16, {h}, {w}] = window_reduce(p, {ones}, window=(1, 1, 3, 3))"
+    convolved = f"y: f32[4, 32, {h}, {w}] = {windows.format(h=h, w=w)}"
+    assert plan(text.format(results="y", reader=convolved)) == ["contraction: z, a, b, p", "window: y"]
+    assert plan(text.format(results="y", reader=pool)) == ["contraction: a, b", "window: z, p, y"]
+    assert plan(text.format(results="b, y", reader=convolved)) == ["contraction: a, b", "window: z, p, y"]
+
+
 def test_long_chains_are_cut() -> None:
     steps = "\n".join(f"  a{n + 1}: f32[64, 64] = exp(a{n})" for n in range(100))
     found = choose(graph(f"graph main(a0: f32[64, 64]) -> a100:\n{steps}\n"), TARGET)

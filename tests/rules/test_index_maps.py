@@ -17,6 +17,7 @@ MAPS = [
     "i, j -> i // 6, j // 8, i % 6, j // 2 % 4, j % 2",
     "i, j -> j // 2 // 2, i, j % 4",
     "i, j -> j // 8, i, j % 8 // 2, j % 2",
+    "i, j -> j // 1, i, j % 1",
 ]
 
 
@@ -32,4 +33,5 @@ def test_elements_lie_apart_and_inside(text: str, extents: tuple[int, int]) -> N
         seen.add(tuple(int(str(p)) for p in places))
         assert all(0 <= int(str(p)) < e for p, e in zip(places, shape, strict=True))
     assert len(seen) == extents[0] * extents[1]
+    assert len(set(layout.labels())) == len(shape)
     assert (len(seen) < np.prod(shape)) == bool(layout.padded([const(e) for e in extents]))

@@ -210,19 +210,30 @@ def _joined(a: Elements, b: Elements) -> Elements | None:
     return Elements((*a.ranges[:n], Range(r.begin, simplify(r.extent + s.extent)), *a.ranges[n + 1 :]), True)
 
 
-def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
-    """Whether a load that stands after a store reads only what it wrote in the same iteration of all that is around
-    both. `around` are loops outside."""
-    both = [s for s, _ in takewhile(lambda pair: pair[0] is pair[1], zip(store.path, load.path, strict=False))]
-    written, known = elements(store, len(both)), known_in((*around, *(s for s in both if isinstance(s, For))))
-    return written.exact and contains(written, elements(load, len(both)), known, load.access.buffer.shape)
+def _shared(store: Touch, load: Touch) -> list[Stmt]:
+    """The statements around both."""
+    return [s for s, _ in takewhile(lambda pair: pair[0] is pair[1], zip(store.path, load.path, strict=False))]
+
+
+def covers(stores: Sequence[Touch], load: Touch, around: Sequence[For] = ()) -> bool:
+    """Whether a load that stands after stores reads only what they wrote in the same iteration of all that is around
+    the load and each of them, which is the same for all. `around` are loops outside."""
+    both = _shared(stores[0], load)
+    known = known_in((*around, *(s for s in both if isinstance(s, For))))
+    written = [elements(store, len(both)) for store in stores]
+    read, shape = elements(load, len(both)), load.access.buffer.shape
+    return any(contains(w, read, known, shape) for w in (*(p for p in written if p.exact), *_united(written)))
 
 
 def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | None:
     """The first load that may read an element that no store before it wrote; None where there is none."""
     for n, touch in enumerate(found):
-        stores = (before for before in found[:n] if before.access.is_store)
-        if not touch.access.is_store and not any(covers(store, touch, around) for store in stores):
+        if touch.access.is_store:
+            continue
+        before: dict[int, list[Touch]] = {}
+        for store in (t for t in found[:n] if t.access.is_store):
+            before.setdefault(len(_shared(store, touch)), []).append(store)
+        if not any(covers(stores, touch, around) for stores in before.values()):
             return touch
     return None
 

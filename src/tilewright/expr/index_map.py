@@ -30,6 +30,11 @@ class Digit:
     step: int
     size: int | None
 
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Its place among the digits of an index: one of a single value comes before what counts the same steps."""
+        return self.step, self.size is None
+
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
@@ -67,10 +72,10 @@ class IndexMap:
         """A name for each dimension of the layout: j for j itself, jo and ji for two digits of j, jo, jm, ji for 3."""
         result = []
         for digit in self.digits:
-            steps = sorted((d.step for d in self.digits if d.source == digit.source), reverse=True)
-            middle = ["m"] if len(steps) == 3 else [f"m{n}" for n in range(1, len(steps) - 1)]
-            suffixes = ["o", *middle, "i"] if len(steps) > 1 else [""]
-            result.append(self.names[digit.source] + suffixes[steps.index(digit.step)])
+            ranks = sorted((d.rank for d in self.digits if d.source == digit.source), reverse=True)
+            middle = ["m"] if len(ranks) == 3 else [f"m{n}" for n in range(1, len(ranks) - 1)]
+            suffixes = ["o", *middle, "i"] if len(ranks) > 1 else [""]
+            result.append(self.names[digit.source] + suffixes[ranks.index(digit.rank)])
         return tuple(result)
 
 
@@ -96,7 +101,7 @@ def read_map(text: str, rank: int) -> IndexMap:
     pieces = [parse(piece.strip(), variables, source="the index map") for piece in right.split(",")]
     digits = tuple(_piece(text, piece, sources) for piece in pieces)
     for source, name in enumerate(names):
-        _require_digits(text, name, sorted((d for d in digits if d.source == source), key=lambda d: d.step))
+        _require_digits(text, name, sorted((d for d in digits if d.source == source), key=lambda d: d.rank))
     return IndexMap(names, digits)
 
 

@@ -72,6 +72,13 @@ class Spec(Interned):
         return any(index.axis is None for operand in self.operands for index in operand)
 
     @property
+    def shares_factors(self) -> bool:
+        """Whether there are two operands and each element of both is a factor of several sums: of matrix products and
+        convolutions, not of windows of each channel."""
+        found = [{axis for index in operand for axis, _ in index.terms} for operand in self.operands]
+        return len(found) == 2 and not any(own.issuperset(self.output) for own in found)
+
+    @property
     def summed(self) -> str | None:
         """The last reduced axis that indexes a dimension of each of two operands by itself: an instruction may add up
         several of its terms. None where there is none."""

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, Select, call
+from tilewright.expr.simplify import simplify
 from tilewright.expr.work import Work
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load, load_broadcast
@@ -255,6 +256,12 @@ class PadAttributes(Attributes):
     high: tuple[Expr, ...]
     mode: PadMode = PadMode.CONSTANT
 
+    @property
+    def surrounds(self) -> bool:
+        """Whether the whole input stands inside known numbers of elements of one value."""
+        counts = [number(e) for e in (*self.low, *self.high)]
+        return self.mode is PadMode.CONSTANT and all(n is not None and n >= 0 for n in counts)
+
 
 class Pad(Op):
     """out[i, …] = x[i - low, …] where that is inside, else what `mode` says. Inputs: x, and the scalar value that the
@@ -314,31 +321,41 @@ class Pad(Op):
         bounds = list(zip(attrs.low, x.shape, attrs.high, strict=True))
         if attrs.mode is PadMode.CONSTANT:
             first = [maximum(lo, 0) for lo, _, _ in bounds]
-            counts = [maximum(lo + n + minimum(hi, 0) - f, 0) for f, (lo, n, hi) in zip(first, bounds, strict=True)]
-            _fill_around(build, out, value, first, counts)
+            counts = [_copied(lo, n, hi) for lo, n, hi in bounds]
+            behind = [simplify(n - f - count) for n, f, count in zip(out.shape, first, counts, strict=True)]
+            in_slabs = all(number(e) is not None for e in (*first, *behind)) and all(number(e) != 0 for e in counts)
 
             def placed(*at: Expr) -> list[Expr]:
                 return [i + f for i, f in zip(at, first, strict=True)]
 
             def copied(*at: Expr) -> Expr:
-                return load(x, *[i + f - lo for i, f, lo in zip(at, first, attrs.low, strict=True)])
+                return load(x, *[simplify(i + f - lo) for i, f, lo in zip(at, first, attrs.low, strict=True)])
 
+            if not in_slabs:
+                build.compute("pad_fill", out, lambda *at: load(value))
             build.compute("pad_copy", out, copied, extents=shape_of(counts), at=placed)
+            if in_slabs:
+                _fill_around(build, out, value, first, counts, behind)
             return
         build.compute(
             "pad", out, lambda *at: load(x, *[_source(attrs.mode, i, b) for i, b in zip(at, bounds, strict=True)])
         )
 
 
-def _fill_around(build: Builder, out: Buffer, value: Buffer, first: list[Expr], counts: list[Expr]) -> None:
-    """Fills what is not inside first .. first + counts: where that is known to be a box inside the output, slab by slab
-    before and behind it in each dimension, so that nothing is written twice; else everywhere."""
-    known = [number(e) for e in (*first, *counts)]
-    if any(n is None for n in known) or any(number(e) == 0 for e in counts):
-        build.compute("pad_fill", out, lambda *at: load(value))
-        return
+def _copied(low: Expr, extent: Expr, high: Expr) -> Expr:
+    """How much of a dimension is copied: all of it where nothing is cut off."""
+    if all((n := number(e)) is not None and n >= 0 for e in (low, high)):
+        return extent
+    return maximum(low + extent + minimum(high, 0) - maximum(low, 0), 0)
+
+
+def _fill_around(
+    build: Builder, out: Buffer, value: Buffer, first: list[Expr], counts: list[Expr], behind: list[Expr]
+) -> None:
+    """Fills what is not inside first .. first + counts, a box inside the output with so much `behind` it: slab by slab
+    before and behind it in each dimension, so that nothing is written twice."""
     for d, (begin, count) in enumerate(zip(first, counts, strict=True)):
-        for start, size in ((ZERO, begin), (begin + count, out.shape[d] - begin - count)):
+        for start, size in ((ZERO, begin), (begin + count, behind[d])):
             if size is ZERO:
                 continue
             offsets = [*first[:d], start, *[ZERO] * (len(first) - d - 1)]

@@ -19,6 +19,7 @@ from tilewright.expr.build import cast, less, maximum, minimum, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import And, Const, Expr, Le, Not, Or, call, const
 from tilewright.expr.work import Work
+from tilewright.graph.nodes import Node
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
@@ -137,6 +138,15 @@ class ReduceAttributes(Attributes):
     kind: ReduceKind
     axes: tuple[int, ...]
     keepdims: bool = False
+
+
+def rows_of(node: Node) -> tuple[Expr, ...] | None:
+    """The leading dimensions of a reduction over trailing axes: its rows. None for any other node."""
+    if not isinstance(node.attrs, ReduceAttributes) or not node.attrs.axes:
+        return None
+    shape = node.inputs[0].type.shape
+    kept = len(shape) - len(node.attrs.axes)
+    return shape[:kept] if kept and min(node.attrs.axes) == kept else None
 
 
 class Reduce(Op):

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from tilewright.analysis.dataflow import Dataflow, Reference, is_free
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.templates import Memo, rows_of
+from tilewright.ops.reduce import rows_of
+from tilewright.plan.fusion.templates import Memo
 
 MOST_POINTS = 14
 """The most points whose assignments are enumerated: twice as many for each further one."""

@@ -4,7 +4,8 @@
     row            reductions along the same rows with the maps between them (softmax), a row at a time
     contraction    a sum of products, and its epilogue: maps that run on each tile before it is stored
     window         convolutions, pooling and the transforms around Winograd's and Strassen's products, with an epilogue;
-                   a padding that only one convolution or pool reads is computed in its kernel
+                   a padding that only one convolution or pool reads is computed in its kernel, or by the product that
+                   makes what is padded
     opaque         an operator that is a kernel by itself (a sort, a scatter), with maps of inputs that it reads once
 
 A kernel grows from its inputs to its outputs; an `Entry` is a kernel up to a node. A template is one question: which
@@ -25,13 +26,13 @@ from dataclasses import dataclass, field
 
 from tilewright.analysis.dataflow import Dataflow, Reference, makes_kernels
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
 from tilewright.ops.movement import PadAttributes, SliceAttributes, TransposeAttributes
-from tilewright.ops.reduce import ReduceAttributes
+from tilewright.ops.reduce import rows_of
 
 CELL, ROW, CONTRACTION, WINDOW, OPAQUE = "cell", "row", "contraction", "window", "opaque"
 
@@ -104,6 +105,8 @@ def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         if (node.op.subtracts or not fused) and any(_reads_through(r, out, flow) for r in flow.readers_of(out)):
             return Entry(CONTRACTION)
         return "no product reads what {op} makes as well from where it comes"
+    if isinstance(node.attrs, PadAttributes):
+        return _padded(CONTRACTION, node, fused, flow)
     if node.op.pattern is not Pattern.REDUCE:
         return _epilogue(CONTRACTION, node, fused)
     if not isinstance(node.attrs, ContractAttributes) or parse(node.attrs.spec).has_windows:
@@ -121,7 +124,7 @@ def _window(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         (out,) = node.outputs
         readers = flow.readers_of(out)
         if not _all_before(CELL, fused):
-            return OTHER_PARTS
+            return _padded(WINDOW, node, fused, flow)
         alone = len(readers) == 1 and readers[0].op.takes_padding and out not in flow.results
         return Entry(WINDOW) if alone else "what {op} makes is not for one convolution or pool alone"
     if node.op.pattern is not Pattern.REDUCE:
@@ -172,6 +175,19 @@ def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
     return found[0] if node.outputs[0].type.shape == anchor.outputs[0].type.shape else OTHER_POINTS
 
 
+def _padded(template: str, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
+    """The kernel of one product that ends with its results inside a padding, which windows of another product read:
+    what it stores is not copied there."""
+    assert isinstance(node.attrs, PadAttributes)
+    found = next(iter(_own(template, fused) or ()), None)
+    ends = (*found.anchors, *flow.readers_of(node.outputs[0])) if found is not None else ()
+    products = [n for n in ends if isinstance(n.attrs, ContractAttributes) and parse(n.attrs.spec).shares_factors]
+    if found is None or len(products) < len(ends) or not node.attrs.surrounds:
+        return OTHER_PARTS
+    (anchor,) = found.anchors
+    return found if node.inputs[0].type.shape == anchor.outputs[0].type.shape else OTHER_POINTS
+
+
 def _is_before(template: str, entries: Entries) -> bool:
     """Whether a value may be computed by the nodes that a template takes before its reduction: maps, if it is a
     cell."""
@@ -192,15 +208,6 @@ def _own(template: str, fused: Fused) -> list[Entry] | None:
         elif not _is_before(CELL, entries):
             return None
     return found
-
-
-def rows_of(node: Node) -> tuple[Expr, ...] | None:
-    """The leading dimensions of a reduction over trailing axes: its rows. None for any other node."""
-    if not isinstance(node.attrs, ReduceAttributes) or not node.attrs.axes:
-        return None
-    shape = node.inputs[0].type.shape
-    kept = len(shape) - len(node.attrs.axes)
-    return shape[:kept] if kept and min(node.attrs.axes) == kept else None
 
 
 def _is_difference(node: Node, flow: Dataflow) -> bool:

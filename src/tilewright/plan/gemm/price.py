@@ -17,7 +17,7 @@ from tilewright.analysis.zero_terms import left_out
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, RegisterTile, Sums, added_cycles, cycles
-from tilewright.plan.price.points import copy_cycles
+from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.target import Target
 from tilewright.target.registers import tallest
 from tilewright.target.transfer import (
@@ -175,7 +175,11 @@ def _first(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     # while another one does.
     waits = wait_cycles(source, target) * (2 if choice.dot is None else 1)
     waiting = pieces * waits * min(vector.apart / target.page, 1.0)
-    moved = copy_cycles(whole / _copied_bytes(choice, size), tile.lanes if vector.step == 1 else 1, target)
+    elements = whole / _copied_bytes(choice, size)
+    if choice.rows_stay and size.axes == 1:
+        moved = transpose_cycles(elements, tile.lanes, target)
+    else:
+        moved = copy_cycles(elements, tile.lanes if vector.step == 1 else 1, target)
     if vector.step != 1 and size.columns % tile.columns:
         # Panels over an edge are not copied line by line: each line is brought again for each of its elements.
         moved += whole / vector.bytes * target.caches[0].line * byte_cycles(2, target)

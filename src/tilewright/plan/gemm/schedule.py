@@ -128,6 +128,8 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     vectors, copied = {dot: nest.vectors}, None
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
+    elif packed and not found.vector.is_constant and filled is None and len(found.reduce) == 1:
+        packing.fill_turned(s, packed[0], choice.tile.lanes)
     elif filled is not None:
         compute_near(s, filled, nest.panels)
         if not in_first_tile:

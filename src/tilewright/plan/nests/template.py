@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import For, Function
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.nests.ahead import bytes_ahead, fetch_ahead
 from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
 from tilewright.plan.nests.sums import Part, accumulate_locally, choose_parts, prepare_sums
 from tilewright.plan.price.points import nest_seconds
@@ -25,10 +26,13 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class NestsChoice:
-    """The sums that run in parts, and how each nest runs, in program order."""
+    """The sums that run in parts, and how each nest runs, in program order. Constants are prefetched so many bytes
+    `ahead`, a `line` of a cache at a time, or (0) come when they are read."""
 
     parts: tuple[Part, ...]
     nests: tuple[Nest, ...]
+    ahead: int = 0
+    line: int = 0
 
 
 class Kernel:
@@ -57,6 +61,8 @@ class Kernel:
         """With each nest as it is chosen."""
         s = self.prepared(choice.parts).copy()
         s.merge_loops(*apply_nests(s, choice.nests))
+        if choice.ahead:
+            fetch_ahead(s, choice.ahead, choice.line)
         return s
 
 
@@ -74,7 +80,8 @@ class Nests(Template[Kernel, NestsChoice]):
     def choices(self, shape: Kernel, target: Target) -> Iterator[NestsChoice]:
         parts = choose_parts(shape.pulled, target)
         found = nests(shape.prepared(parts).func)
-        yield NestsChoice(parts, tuple([choose_nest(n, target) for n in found if isinstance(n, For)]))
+        ways = tuple([choose_nest(n, target) for n in found if isinstance(n, For)])
+        yield NestsChoice(parts, ways, bytes_ahead(shape.function, target), target.caches[0].line)
 
     def price(self, choice: NestsChoice, shape: Kernel, target: Target) -> float:
         return sum(nest_seconds(nest, target) for nest in nests(shape.scheduled(choice).func))

@@ -19,6 +19,7 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import Spec
+from tilewright.ops.movement import PadAttributes
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
 from tilewright.plan.price.points import vector_cycles
@@ -86,8 +87,18 @@ class CostModel:
                 if Reference(v, node) not in inside:
                     part = min(points[node] / max(self.flow.elements(v), 1), 1.0) if node.op.reads_part else 1.0
                     read[v] = max(read.get(v, 0.0), self.transfer(v) * part)
-        written = sum(self.transfer(v) for node in (*beside, nodes[-1]) for v in node.outputs)
-        return KernelCost(self.start, sum(read.values()), written, compute)
+        written = [v for node in (*beside, nodes[-1]) for v in node.outputs]
+        kept = [r.value for r in inside if self._is_kept(r)]
+        moved, stored = (sum(map(self.transfer, found)) for found in (kept, [*written, *kept]))
+        return KernelCost(self.start, sum(read.values()) + moved, stored, compute)
+
+    def _is_kept(self, reference: Reference) -> bool:
+        """Whether a kernel stores all of a value before it reads it: a padded image that sums of all channels read."""
+        maker, reader = self.flow.makers[reference.value], reference.reader
+        if not isinstance(maker.attrs, PadAttributes) or not isinstance(reader.attrs, ContractAttributes):
+            return False
+        found = self.product(reader)
+        return found is not None and found.sums.rows > 1
 
     def _evaluated(self, nodes: Sequence[Node], inside: Collection[Reference]) -> dict[Node, int]:
         """How often each node's expression is computed in a kernel: a map at every point of what reads it, or once a

@@ -13,10 +13,11 @@ from tilewright.expr.nodes import Expr, Select, Var
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Store
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.tile.loops import inside_of, order_tile, with_copies
+from tilewright.plan.tile.loops import extent, inside_of, order_tile, with_copies
 from tilewright.plan.tile.registers import lay_out
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import SHORTEST_LANES
 
 
 def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "") -> str:
@@ -149,6 +150,23 @@ def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, m
     for copy in with_copies(s, panel):
         lane = s.get_loops(copy)[-1]
         s.vectorize(s.split(lane, masked, tail="mask")[1] if masked else lane)
+
+
+def fill_turned(s: Schedule, panel: str, lanes: int) -> None:
+    """Panels of an operand whose columns lie apart, and terms next to each other, are filled in vectors of columns, a
+    few terms at a time: they are transposed in registers. A panel over the end is apart from the others."""
+    panels = s.get_loops(panel)[-3]
+    if isinstance(only_store(s, panel), Select):
+        s.partition(panels)
+    for copy in with_copies(s, panel):
+        *outer, term, lane = s.get_loops(copy)
+        s.parallel(outer[0])
+        vectors, lane = s.split(lane, lanes)
+        if extent(s, term) % SHORTEST_LANES == 0:
+            term, few = s.split(term, SHORTEST_LANES)
+            s.reorder(vectors, term, few)
+            s.unroll(few)
+        s.vectorize(lane)
 
 
 def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var, lanes: int) -> None:
