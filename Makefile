@@ -28,7 +28,8 @@ test: lint
 # minutes instead of seconds.
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
-		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py) \
+		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py while.py scan.py if.py masks.py levels.py) \
+		tests/meaning/test_ops_*.py \
 		$(addprefix tests/models/test_onnx_,backend.py composed.py) \
 		$(addprefix tests/models/test_torch_,networks.py training.py)
 

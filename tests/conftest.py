@@ -38,7 +38,7 @@ pytest.register_assert_rewrite("golden_files", "primitive_checks")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--stress-seconds", dest="stress_seconds", default=5, help="how long threads call at once")
+    parser.addoption("--stress-seconds", dest="stress_seconds", default=2, help="how long threads call at once")
     parser.addoption("--libraries", action="store_true", help="calls large networks as libraries, from C")
     parser.addoption("--torch-operators", action="store_true", help="runs PyTorch's whole database of operators")
     parser.addoption("--foreign", action="store_true", help="runs large networks on other processors, under QEMU")

@@ -146,6 +146,7 @@ def test_no_page_is_writable_and_executable(image: Image) -> None:
     assert open_pages() <= before
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_memory_is_given_back_when_an_executable_dies() -> None:
     exe = tw.compile(tw.parse("graph main(x: f32[8]) -> y:\n  y: f32[8] = exp(x)\n"))
     place = exe._native._loaded.address(ENTRY)

@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_processes_that_compile_at_once_and_die(folder: Path, request: pytest.FixtureRequest) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     choose = random.Random(0)
-    long = float(request.config.getoption("stress_seconds")) > 5
+    long = float(request.config.getoption("stress_seconds")) > 2
     for _ in range(20 if long else 1):
         Store.default().clear()
         running = [

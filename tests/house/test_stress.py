@@ -1,6 +1,6 @@
 """Many threads call several executables at once: right results, no memory that grows, no call that hangs.
 
-Short calls, which keep Python's lock, and small networks, whose calls run at the same time. Five seconds here; `make
+Short calls, which keep Python's lock, and small networks, whose calls run at the same time. Two seconds here; `make
 stress` takes a minute for each and prints how many calls there were, and how many one thread makes.
 """
 

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import tilewright.ops  # noqa: F401  fills the registry
+from drawn import LONG
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
@@ -33,8 +34,10 @@ from tilewright.types.tensor import TensorType
 Array = np.ndarray[Any, Any]
 SIZES = (0, 1, 2, 3, 5, 7)
 MOST = 36
-quick = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-thorough = settings(quick, max_examples=60)
+quick = settings(
+    max_examples=200 if LONG else 12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+thorough = settings(quick, max_examples=500 if LONG else 30)
 
 
 @dataclass

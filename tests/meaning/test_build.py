@@ -15,7 +15,7 @@ from tilewright.loops.nodes import Function
 
 LONG = settings.get_current_profile_name() == "long"
 some = settings(
-    max_examples=3000 if LONG else 60, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
+    max_examples=3000 if LONG else 30, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -21,7 +21,7 @@ from tilewright.types.tensor import TensorType
 
 LONG = settings.get_current_profile_name() == "long"
 some = settings(
-    max_examples=300 if LONG else 8, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
+    max_examples=300 if LONG else 4, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
 )
 SIZES = (0, 1, 2, 3, 7, 8, 9, 16, 17, 31, 32, 33, 47, 64, 67)
 Param = Callable[..., Value]

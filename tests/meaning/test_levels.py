@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from drawn import LONG
 from graph_strategies import Program, programs
 from tilewright.compiler.pipeline import PLANNED, SCHEDULED, pipeline
 from tilewright.core.switches import HIGHEST
@@ -84,7 +85,7 @@ def test_networks_agree_at_every_level(network: Network) -> None:
             np.testing.assert_allclose(found, right[name], rtol=0, atol=1e-3 * largest, err_msg=f"{name} at {level}")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=1000 if LONG else 12, deadline=None)
 @given(programs(), st.integers(0, HIGHEST), st.lists(st.sampled_from(OPTIONAL), max_size=4, unique=True))
 def test_random_graphs_agree_with_any_switches(program: Program, level: int, off: list[str]) -> None:
     expected = evaluate(program.module, program.inputs)

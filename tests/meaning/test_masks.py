@@ -391,7 +391,7 @@ def programs(draw: st.DrawFn) -> tuple[str, str, int, int]:
 
 @given(program=programs())
 @settings(
-    max_examples=2000 if LONG else 60, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
+    max_examples=2000 if LONG else 30, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
 )
 def test_random_branches(program: tuple[str, str, int, int]) -> None:
     text, name, n, m = program

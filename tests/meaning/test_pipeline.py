@@ -13,7 +13,7 @@ from tilewright.graph.parse import parse_module
 
 LONG = settings.get_current_profile_name() == "long"
 some = settings(
-    max_examples=2000 if LONG else 40, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
+    max_examples=2000 if LONG else 20, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -303,7 +303,10 @@ graph main(x: f32[{rows}, {terms}]) -> y:
         assert (np.abs(exe.run({"x": x})["y"] - x.astype(np.float64) @ w) <= close).all()
 
 
-@settings(max_examples=15, deadline=None)
+LONG = settings.get_current_profile_name() == "long"
+
+
+@settings(max_examples=200 if LONG else 8, deadline=None)
 @given(st.sampled_from([1, 2, 5, 33]), st.sampled_from([4, 16, 47]), st.sampled_from([2, 31, 64]), st.integers(0, 9))
 def test_compiled_code_computes_the_rounded_graph(rows: int, width: int, inner: int, seed: int) -> None:
     """Of all sizes, for both kinds of machine: within what rounding an intermediate value up or down makes."""
@@ -321,7 +324,6 @@ def test_compiled_code_computes_the_rounded_graph(rows: int, width: int, inner: 
                 assert cosine(array, exact[name]) >= COSINE
 
 
-LONG = settings.get_current_profile_name() == "long"
 FEW = ("MLP", "LSTM", "ResNet-50", "BERT-base")
 
 

@@ -107,7 +107,7 @@ CASES = {
     "two rows of an image beside each other": Convolution(4, 14, 32, 40),
     "rows of 7": Convolution(3, 7, 64, 32),
     "two tiles in a row": Convolution(2, 28, 32, 16),
-    "a stride of 2": Convolution(4, 14, 32, 48, stride=2),
+    "a stride of 2": Convolution(2, 14, 32, 48, stride=2),
     "two images": Convolution(2, 14, 32, 16, images=2),
     "rows of 35, in tiles of 7": Convolution(2, 35, 32, 32),
     "one place, every second pixel": Convolution(4, 8, 32, 32, kernel=1, stride=2),

@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 LONG = settings.get_current_profile_name() == "long"
 some = settings(
-    max_examples=1500 if LONG else 25, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
+    max_examples=1500 if LONG else 12, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
 )
 LEAST, MOST = (2, 14) if LONG else (2, 8)
 """How many steps are tried."""

@@ -204,6 +204,7 @@ def test_one_graph_serves_several_modules(prepared: list[int]) -> None:
     assert len(graphs) == 1
 
 
+@pytest.mark.usefixtures("own_garbage")
 def test_packed_weights_go_with_the_module() -> None:
     """What is prepared is let go when one of the tensors is."""
     model, x = nn.Linear(64, 64), torch.randn(3, 64)

@@ -45,7 +45,9 @@ def carried(loop: For, outer: Sequence[For] = ()) -> list[Dependence]:
     at the same time. `outer` are loops around it, outermost first: their ranges help to prove."""
     own = set(allocations(loop.body))
     known = ranges_of((*outer, loop))
-    found = [settled(a, known) for a in accesses(loop.body) if a.buffer not in own]
+    touched = [a for a in accesses(loop.body) if a.buffer not in own]
+    stored = {a.buffer for a in touched if a.is_store}
+    found = [settled(a, known) for a in touched if a.buffer in stored]
     result: list[Dependence] = []
     for n, first in enumerate(found):
         for second in found[n:]:
@@ -151,8 +153,19 @@ class _Pair:
         """The one distance at which the indices meet, NEVER, or None for anything else."""
         if self._may_change(a, b):
             return None
-        if self._apart(a, b):
+        same = a is b and self.first.loops == self.second.loops
+        if self._never_runs if same else self._apart(a, b):
             return NEVER
+        return self._by_steps(a, b)
+
+    @property
+    def _never_runs(self) -> bool:
+        """Whether a loop around an access has no iterations: only then a range is disjoint from itself."""
+        extents = [r.extent for ranges in (self.known, *self.mine) for r in ranges.values()]
+        return any(isinstance(e, Const) and e.value <= 0 for e in extents)
+
+    def _by_steps(self, a: Expr, b: Expr) -> int | _Never | None:
+        """What `compare` says by how far the indices move in one iteration."""
         one, two = self._parts(a), self._parts(b)
         if one is None or two is None or one[0] != two[0] or not one[0]:
             return None

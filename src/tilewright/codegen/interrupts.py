@@ -15,6 +15,7 @@ together.
 from __future__ import annotations
 
 from tilewright.codegen.abi import INTERRUPTED
+from tilewright.codegen.profile import now_text
 
 ASKED = (
     *("PyGILState_Ensure", "PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals", "PyErr_Fetch"),
@@ -106,9 +107,9 @@ _LOADS = "\n".join(
 DECLARATION = "declare i64 @llvm.smax.i64(i64, i64)"
 
 
-def stopped_text(looks: bool) -> str:
-    """What the steps of a program's loops call, if it `looks`; `now` is defined elsewhere (profile.py)."""
-    return _TEXT.replace("{FUNCTIONS}", _LOADS) if looks else ""
+def stopped_text(triple: str) -> str:
+    """What the steps of a program's loops call, and the time that it asks for."""
+    return now_text(triple) + _TEXT.replace("{FUNCTIONS}", _LOADS)
 
 
 def look(n: int, name: str) -> list[str]:

@@ -16,7 +16,7 @@ from tilewright.codegen.interrupts import stopped_text
 from tilewright.codegen.names import kernel_symbol
 from tilewright.codegen.parallel import emit_range, emit_share
 from tilewright.codegen.pool import DECLARE_LEAVE, TEAM
-from tilewright.codegen.profile import sites_text
+from tilewright.codegen.profile import DECLARE_SITES
 from tilewright.codegen.statements import Statements, parameters
 from tilewright.codegen.subnormals import Control, control_of, put, take
 from tilewright.codegen.units import handed_out, units_of
@@ -147,6 +147,7 @@ def _unit(
             body.sites = sites
             parts.append(_entry(function, body))
             looks = body.looks
+            declarations |= set(DECLARE_SITES) if sites else set()
         elif function.name in forked:
             turns = forked[function.name]
             parts += [emit_range(function, body, turns), emit_share(function, turns)]
@@ -157,7 +158,7 @@ def _unit(
         if body.out.converts_f16 and not target.has_f16c:
             raise _no_f16(function, target)
     if entry is not None:
-        parts += [sites_text(target.triple), stopped_text(looks), _call_in(forks, control)]
+        parts += [*([stopped_text(target.triple)] if looks else []), _call_in(forks, control)]
     names = tuple(f.name for f in functions if f.name != entry and f.name not in forked)
     own = tuple(faults[known:])
     return Unit(names, tuple(sorted(declarations)), tuple(sorted(others)), "\n".join(parts), own, forks, tuple(sites))

@@ -31,6 +31,8 @@ PART = -1
 BEGIN = "site_begin"
 END = "site_end"
 
+DECLARE_SITES = (f"declare i64 @{BEGIN}(ptr)", f"declare i64 @{END}(ptr, i64, i64)")
+
 _CLOCK = """
 declare i32 @clock_gettime(i32, ptr)
 define internal i64 @now() {
@@ -92,7 +94,7 @@ done:
 """
 
 _SITES = f"""
-define internal i64 @{BEGIN}(ptr %profile) {{
+define i64 @{BEGIN}(ptr %profile) {{
   %off = icmp eq ptr %profile, null
   br i1 %off, label %none, label %time
 time:
@@ -101,7 +103,7 @@ time:
 none:
   ret i64 0
 }}
-define internal i64 @{END}(ptr %profile, i64 %site, i64 %begin) {{
+define i64 @{END}(ptr %profile, i64 %site, i64 %begin) {{
   %off = icmp eq ptr %profile, null
   br i1 %off, label %none, label %time
 time:
@@ -125,17 +127,24 @@ none:
 """
 
 
+def now_text(triple: str) -> str:
+    """`now`: the time."""
+    if "windows" in triple or triple.startswith("wasm"):
+        return _CYCLES
+    clock = 6 if "darwin" in triple or "macos" in triple else 1
+    return _CLOCK.replace("$CLOCK$", str(clock))
+
+
 def notes_text(triple: str) -> str:
     """`now` and `note`: the time, and an event in a lane."""
-    if "windows" in triple or triple.startswith("wasm"):
-        return _CYCLES + _NOTE
-    clock = 6 if "darwin" in triple or "macos" in triple else 1
-    return _CLOCK.replace("$CLOCK$", str(clock)) + _NOTE
+    return now_text(triple) + _NOTE
 
 
-def sites_text(triple: str) -> str:
-    """What the program calls around each kernel, and what that needs."""
-    return notes_text(triple) + _SITES
+def sites_text(triple: str, data_layout: str) -> str:
+    """What programs call around each kernel, and what that needs, as a module of its own: the same for all programs of
+    a target."""
+    head = f'target triple = "{triple}"\ntarget datalayout = "{data_layout}"\n'
+    return head + notes_text(triple) + _SITES
 
 
 def words(sites: int, room: int, lanes: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import Unit, generate_unit, grouped, join, module_of
-from tilewright.compiler.compiled import Compiled, constant_order, interface_of, outline_of
+from tilewright.compiler.compiled import Compiled, constant_order, interface_of, outline_of, sites_code
 from tilewright.compiler.constants import put_down_made
 from tilewright.compiler.kernels import Kernel, KernelPass, compile_alone, compile_rest, kernels_of
 from tilewright.compiler.legalise import GRAPH
@@ -100,7 +100,7 @@ def _produce(
     compiled.denormals = usual_denormals(module, target, switches.level)
     tell_program(lambda: outline_of(compiled, target), generated.forks)
     entry = assemble(module_of(generated.units[:1], target), target)
-    compiled.code = (entry, *(code() for _, _, code in finished))
+    compiled.code = (entry, *(code() for _, _, code in finished), *sites_code(generated, target))
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled

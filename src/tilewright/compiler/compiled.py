@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -14,7 +15,8 @@ import numpy as np
 from tilewright.codegen.abi import ENTRY, PARALLEL, FaultMessage
 from tilewright.codegen.assemble import assemble, assembly
 from tilewright.codegen.link import link_code
-from tilewright.codegen.module import generate
+from tilewright.codegen.module import Generated, generate
+from tilewright.codegen.profile import sites_text
 from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
 from tilewright.core.collection import rare_collections
@@ -94,8 +96,19 @@ def finish(
     compiled.sites, compiled.denormals = generated.sites, denormals
     tell_program(lambda: outline_of(compiled, target), generated.forks)
     texts = generated.texts() if is_large(module) else [generated.text]
-    compiled.code = tuple(assemble(text, target) for text in texts)
+    compiled.code = (*(assemble(text, target) for text in texts), *sites_code(generated, target))
     return compiled
+
+
+def sites_code(generated: Generated, target: Target) -> tuple[bytes, ...]:
+    """The object file of what a program calls around each kernel; none where it calls no kernels."""
+    return (_sites_code(target),) if generated.sites else ()
+
+
+@lru_cache(maxsize=4)
+def _sites_code(target: Target) -> bytes:
+    """The same for all programs of a target, so made once: it takes LLVM as long as a small kernel."""
+    return assemble(sites_text(target.triple, target.data_layout), target)
 
 
 def constant_order(module: Module) -> tuple[str, ...]:

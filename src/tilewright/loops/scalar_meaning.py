@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.expr import meaning
-from tilewright.expr.dtypes import DType
+from tilewright.expr.dtypes import DType, bf16
 from tilewright.expr.intrinsics import Intrinsic
 from tilewright.expr.nodes import Add, Expr, Mul, Sub
 from tilewright.loops.nodes import Buffer
@@ -241,6 +241,8 @@ def _to_float(source: DType, to: DType) -> Function:
         return meaning.convert(np.asarray(a, source.numpy), to)[()]
 
     once = to.bits == 64 or source.bits <= 32 <= to.bits or (source.is_float and (source.bits <= 32 or to.bits == 32))
+    if source is bf16 and once:  # a type that NumPy knows from without, and converts slowly
+        return lambda a: kind(float(a)) if type(a) in given else convert(a)
     if source.code is None and once:
         return lambda a: kind(a) if type(a) in given else convert(a)
     return convert
