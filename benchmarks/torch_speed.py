@@ -31,6 +31,10 @@ from tilewright.report.progress import progress
 TASKS = ("inference", "training")
 MIB = 1 << 20
 ROUNDS, QUICK_ROUNDS = 12, 4
+PAGES = "16384"
+EXACT = {"MALLOC_MMAP_THRESHOLD_": PAGES, "MALLOC_TRIM_THRESHOLD_": PAGES, "MALLOC_TOP_PAD_": "0"}
+"""Has the C library give memory back as soon as it is freed, so that what is resident is what is in use: what else it
+keeps of freed tensors differs from run to run."""
 
 
 @dataclass(slots=True)
@@ -46,10 +50,10 @@ class Found:
     step: dict[str, int] = field(default_factory=dict)
 
 
-def ask(measure: str, network: str, task: str, threads: int, last: object, caches: str = "") -> Any:
-    """What a process of the worker says. RuntimeError where it fails."""
+def ask(measure: str, network: str, task: str, threads: int, last: object, caches: str = "", **variables: str) -> Any:
+    """What a process of the worker says, with these variables in its environment. RuntimeError where it fails."""
     command = [sys.executable, "-m", "benchmarks.torch_worker", measure, network, task, str(threads), str(last)]
-    environment = {**os.environ, "TILEWRIGHT_NUM_THREADS": str(threads)}
+    environment = {**os.environ, "TILEWRIGHT_NUM_THREADS": str(threads), **variables}
     if caches:
         environment |= {"TILEWRIGHT_STORE": f"{caches}/store", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -67,7 +71,7 @@ def measure(network: str, task: str, threads: int, rounds: int, whole: bool) -> 
             starts = [ask("first", network, task, threads, engine, caches)["seconds"] for _ in range(2)]
         found.first[engine] = (starts[0], starts[1])
     for engine in ENGINES if whole and task == "training" else ():
-        found.step[engine] = ask("memory", network, task, threads, engine)["bytes"]
+        found.step[engine] = ask("memory", network, task, threads, engine, **EXACT)["bytes"]
     return found
 
 

@@ -84,7 +84,7 @@ def time_first(case: Case, task: str, engine: str) -> dict[str, object]:
 
 def measure_step(case: Case, task: str, engine: str) -> dict[str, object]:
     """The bytes that a training step takes beside what stays: what becomes resident during one, and the arenas that are
-    there before."""
+    there before. To be asked of a process whose C library gives memory back at once."""
     step, _ = program(case, task, engine)
     for _ in range(STEPS):
         step()

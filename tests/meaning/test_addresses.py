@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.graph.parse import parse_module
 from tilewright.runtime.executable import Executable
 
 TEXT = """
@@ -42,3 +43,36 @@ def test_addresses_are_read_and_written(checked: str, monkeypatch: pytest.Monkey
 def test_faults_are_raised() -> None:
     with pytest.raises(tw.RuntimeFault, match="rows"):
         _called(_program(), np.zeros((3, 4), np.float32), np.array([0, 3]))
+
+
+def test_a_program_runs_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CHECK", "0")
+    text = (
+        "graph main(x: f32[40, 40], w: f32[40, 40], v: f32[40, 40]) -> y, z:\n"
+        '  a: f32[40, 40] = contract(x, w, spec="ik,kj->ij")\n'
+        "  y: f32[40, 40] = relu(a)\n"
+        '  z: f32[40, 40] = contract(a, v, spec="ik,kj->ij")\n'
+    )
+    exe = tw.compile(parse_module(text), threads=1)
+    given = [np.random.default_rng(n).standard_normal((40, 40)).astype(np.float32) for n in range(3)]
+    wanted, results = exe(*given), [np.zeros((40, 40), np.float32) for _ in range(2)]
+    uses, kernels = exe.program.uses, len(exe.program.sites)
+    assert kernels > 1
+    assert len(uses) == 5
+    assert all(0 <= first <= last < kernels for first, last in uses)
+    call = exe.begin_at([*(a.ctypes.data for a in given), 0, 0], [])
+    for n in range(kernels):
+        for place, (first, _) in enumerate(uses[3:]):
+            if first == n:
+                call.give(3 + place, results[place].ctypes.data)
+        call.run(n + 1)
+        for place, (_, last) in enumerate(uses[:3]):
+            if last == n:
+                given[place][:] = np.nan
+    call.end(given, results)
+    for found, expected in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_program_of_one_kernel_has_no_parts() -> None:
+    assert not tw.compile(parse_module("graph main(x: f32[8]) -> y:\n  y: f32[8] = relu(x)\n")).program.uses

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.expr.dtypes import DType
 from tilewright.report.errors import RuntimeFault
 
-VERSION = 7
+VERSION = 8
 """The version of the contract: raised whenever object code or the runtime expects something else of the other."""
 
 ENTRY = "tilewright_entry"
@@ -22,11 +22,14 @@ ENTRY = "tilewright_entry"
 CALL = (
     *("arguments", "constants", "symbols", "arena", "arena_bytes", "fault", "threads", "profile", "flushes", "others"),
     "stop",
+    "kernels",
 )
 """What the entry point is given, in words of a record, as it has the address of: arrays of pointers, of pointers and of
 sizes, scratch memory and its bytes, the fault record, how many threads, the record of a profile or 0, whether
 subnormal numbers are taken for zero, the record of the caller's own threads (pool_others.py) or 0, and that of
-interrupts (interrupts.py) or 0. Python takes ten times as long to hand over ten words as one."""
+interrupts (interrupts.py) or 0; and which kernels of a program without branches a call runs: 0 for all, or the number
+of the first in the upper half, and the number behind the last in the lower one. Python takes ten times as long to hand
+over ten words as one."""
 
 PARALLEL = "tilewright_parallel"
 LEAVE = "tilewright_leave"

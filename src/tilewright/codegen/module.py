@@ -15,6 +15,7 @@ from tilewright.codegen.abi import CALL, ENTRY, LEAVE, FaultMessage
 from tilewright.codegen.interrupts import stopped_text
 from tilewright.codegen.names import kernel_symbol
 from tilewright.codegen.parallel import emit_range, emit_share
+from tilewright.codegen.parts import RANGE, runs_by_parts
 from tilewright.codegen.pool import DECLARE_LEAVE, TEAM
 from tilewright.codegen.profile import DECLARE_SITES
 from tilewright.codegen.statements import Statements, parameters
@@ -194,7 +195,7 @@ def _call_in(forks: bool, control: Control | None) -> str:
     are flushed where the call wants it; however the program ends, the caller's control word is put back."""
     lines = [f"define i64 @{ENTRY}(ptr noalias %call) #0 {{"]
     for n, name in enumerate(CALL):
-        kind = "i64" if name in ("arena_bytes", "threads", "flushes") else "ptr"
+        kind = "i64" if name in ("arena_bytes", "threads", "flushes", "kernels") else "ptr"
         lines.append(f"  %at.{name} = getelementptr i64, ptr %call, i64 {n}")
         lines.append(f"  %{name} = load {kind}, ptr %at.{name}, align 8")
     lines += [
@@ -207,7 +208,7 @@ def _call_in(forks: bool, control: Control | None) -> str:
         "  store ptr %others, ptr %threads_of, align 8",
         *_flush(control),
         f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
-        "i64 %arena_bytes, ptr %fault, ptr %team, ptr %profile, ptr %stop)",
+        "i64 %arena_bytes, ptr %fault, ptr %team, ptr %profile, ptr %stop, i64 %kernels)",
     ]
     lines += [f"  call void @{LEAVE}(ptr %team)"] if forks else []
     lines += _restore(control)
@@ -254,10 +255,13 @@ def _entry(function: Function, body: Statements) -> str:
     for n, symbol in enumerate(function.symbols):
         body.rooms[symbol] = n
         body.out.define(symbol, body.out.element("i64", "%symbols", n))
+    body.by_parts = runs_by_parts(function)
+    body.out.lines += RANGE if body.by_parts else []
     body.statement(function.body)
     signature = (
         f"define internal i64 @{PROGRAM}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
-        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team, ptr %profile, ptr %stop) #0"
+        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team, ptr %profile, ptr %stop, "
+        "i64 %kernels) #0"
     )
     return "\n".join([f"{signature} {{", "entry:", *body.out.allocas, *body.out.lines, "  ret i64 0", "}", ""])
 

@@ -14,6 +14,7 @@ from tilewright.codegen.interrupts import COUNT, DECLARATION, look
 from tilewright.codegen.masked import Failing
 from tilewright.codegen.memory import Memory
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
+from tilewright.codegen.parts import is_wanted
 from tilewright.codegen.pool import DECLARE_PARALLEL
 from tilewright.codegen.profile import BEGIN, END
 from tilewright.codegen.types import memory_type, value_type
@@ -64,7 +65,8 @@ class Statements:
     """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
     units, `before` knows how many messages come before theirs; `others` collects the declarations of those called;
     `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py); `rooms` has the
-    places of its symbols among the caller's sizes; `looks` says whether a loop of it can be interrupted."""
+    places of its symbols among the caller's sizes; `looks` says whether a loop of it can be interrupted, `by_parts`
+    whether a call may run some of its kernels (parts.py)."""
 
     def __init__(self, faults: list[FaultMessage], before: Mapping[str, int] | None = None) -> None:
         self.out = Emitter()
@@ -79,6 +81,7 @@ class Statements:
         self.whole: set[Stmt] = set()
         self.rooms: dict[Var, int] = {}
         self.sites: list[str] | None = None
+        self.by_parts = False
         self.looks = False
         self._ended: str | None = None
         self._innermost = False
@@ -333,13 +336,23 @@ class Statements:
         symbol, before = kernel_symbol(call.callee), self.before.get(call.callee)
         if before is not None:
             self.others.add(f"declare i64 @{symbol}({', '.join(a.split()[0] for a in arguments)})")
-        status = self._timed(call.callee, f"call i64 @{symbol}({', '.join(arguments)})")
         n = next(self.labels)
+        begun, around = self._ended, self.out.label
+        if self.by_parts and self.sites is not None:
+            begun = self._ended = begun or self.out.fresh(f"call i64 @{BEGIN}(ptr %profile)")
+            self.out.lines += is_wanted(len(self.sites), n)
+            self.out.lines.append(f"  br i1 %wanted{n}, label %run{n}, label %next{n}")
+            self.out.start(f"run{n}")
+        status = self._timed(call.callee, f"call i64 @{symbol}({', '.join(arguments)})")
         self.out.lines.append(f"  br i1 {self.out.fresh(f'icmp eq i64 {status}, 0')}, label %went{n}, label %failed{n}")
         self.out.start(f"failed{n}")
         number = self.out.fresh(f"add i64 {status}, {before}") if before else status
         self.out.lines.append(f"  ret i64 {number}")
         self.out.start(f"went{n}")
+        if self.by_parts and self.sites is not None:
+            self.branch(f"next{n}")
+            self.out.start(f"next{n}")
+            self._ended = self.out.fresh(f"phi i64 [ {self._ended}, %went{n} ], [ {begun}, %{around} ]")
 
     def _timed(self, callee: str, call: str) -> str:
         """The status of a call, between its notes where it stands in a program."""

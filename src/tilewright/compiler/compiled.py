@@ -16,6 +16,7 @@ from tilewright.codegen.abi import ENTRY, PARALLEL, FaultMessage
 from tilewright.codegen.assemble import assemble, assembly
 from tilewright.codegen.link import link_code
 from tilewright.codegen.module import Generated, generate
+from tilewright.codegen.parts import runs_by_parts, uses_of
 from tilewright.codegen.profile import sites_text
 from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
@@ -176,7 +177,8 @@ def outline_of(compiled: Compiled, target: Target) -> Program:
     rooms = tuple([symbol.least or 0 for symbol in main.symbols[known:]])
     made_of = (compiled.interface, (), compiled.faults, constants, target)
     arena, checked = _arena_of(main, compiled.interface, rooms), settings.CHECK.read()
-    return Program(*made_of, denormals=compiled.denormals, checked=checked, rooms=rooms, arena=arena)
+    uses = uses_of(main) if runs_by_parts(main) else ()
+    return Program(*made_of, denormals=compiled.denormals, checked=checked, rooms=rooms, arena=arena, uses=uses)
 
 
 def _arena_of(main: Function, interface: Interface, rooms: Sequence[int]) -> Expr:

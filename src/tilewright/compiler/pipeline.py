@@ -30,8 +30,10 @@ from tilewright.lower.graph.eliminate_common import eliminate_common
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.fold_constants import fold_constants
 from tilewright.lower.graph.keep_packed import keep_packed
+from tilewright.lower.graph.lay_columns import lay_columns
 from tilewright.lower.graph.lay_out import lay_out
 from tilewright.lower.graph.merge_positions import merge_positions
+from tilewright.lower.graph.merge_products import merge_products
 from tilewright.lower.graph.merge_taps import merge_taps
 from tilewright.lower.graph.multiply_integers import multiply_integers
 from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
@@ -92,8 +94,10 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("reciprocals", multiply_reciprocals, GRAPH, since=3),
         Pass("sink", sink_constants, GRAPH, since=1),
+        Pass("lay-columns", lambda module: lay_columns(module, target), GRAPH, since=2),
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", lambda module: read_in_place(module, target), GRAPH, since=1),
+        Pass("merge-products", merge_products, GRAPH, since=3),
         Pass("turn-places", lambda module: turn_places(module, target), GRAPH, since=2),
         Pass("winograd", lambda module: winograd(module, target, rounds), GRAPH, since=3),
         Pass("merge-taps", lambda module: merge_taps(module, target) if rounds else module, GRAPH, since=HIGHEST),

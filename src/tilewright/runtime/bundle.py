@@ -164,6 +164,7 @@ def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Js
         "rooms": list(program.rooms),
         "arena": _number(program.arena, interface),
         "checked": program.checked,
+        "uses": [list(sites) for sites in program.uses],
     }
 
 
@@ -246,7 +247,8 @@ class Bundle:
         rooms = tuple(max(int(room), 0) for room in row["rooms"])
         made_of = (interface, code, faults, constants, self.targets[n], sites, self.about, denormals)
         arena = _read_number(str(row["arena"]), symbols)
-        return Program(*made_of, checked=checked, rooms=rooms, arena=arena)
+        uses = tuple((int(first), int(last)) for first, last in row["uses"])
+        return Program(*made_of, checked=checked, rooms=rooms, arena=arena, uses=uses)
 
     def _constant(self, row: Mapping[str, Any], sources: Sequence[Source]) -> Array:
         dtype, shape = DTYPES[row["dtype"]].numpy, tuple(int(d) for d in row["shape"])

@@ -30,6 +30,7 @@ from tilewright.runtime.frame import Frame, Frames, FrameShape
 from tilewright.runtime.inspected import Inspected
 from tilewright.runtime.interface import Port
 from tilewright.runtime.native import NativeCode
+from tilewright.runtime.parted import PartedCall
 from tilewright.runtime.prepare import make_prepare
 from tilewright.runtime.program import Program
 from tilewright.runtime.results import copy_result, match_results
@@ -262,7 +263,8 @@ class Executable(Inspected):
         """Runs the program on memory of the caller's: the addresses of its inputs and its outputs, contiguous and of
         their types, and the values of its symbols in order; `constants` is the table of those that depend on weights,
         where it has weights. Nothing is checked, so this is for callers that know all of it. No output may be of a size
-        that the call computes. RuntimeFault when the program meets a value it must not go on with."""
+        that the call computes. Between calls a large arena is the allocator's. RuntimeFault when the program meets a
+        value it must not go on with."""
         frame, symbols = self._threads.take(), tuple(sizes)
         try:
             frame.pointers[: len(addresses)] = addresses
@@ -274,7 +276,19 @@ class Executable(Inspected):
                 frame.read_constants(constants)
             self._enter(frame, symbols)
         finally:
+            frame.give_back()
             frame.taken = False
+
+    def begin_at(self, addresses: Sequence[int], sizes: Sequence[int], constants: int | None = None) -> PartedCall:
+        """A call like that of `call_at` whose kernels the caller runs part by part, for programs without branches that
+        are not checked."""
+        frame, symbols = self._threads.take(), tuple(sizes)
+        frame.pointers[: len(addresses)] = addresses
+        if symbols:
+            frame.sizes[: len(symbols)] = symbols
+        if constants is not None:
+            frame.read_constants(constants)
+        return PartedCall(frame, lambda: self._enter(frame, symbols))
 
     def native_call(self) -> tuple[int, int]:
         """(the address of the native entry point, that of the record of this thread's last call, which it takes):

@@ -13,12 +13,13 @@ from tilewright.codegen.abi import CALL, FAULT_VALUES
 from tilewright.runtime.checked import Guarded
 from tilewright.runtime.interrupts import raise_caught, record_of_interrupts
 from tilewright.runtime.memory import UNCOUNTABLE, allocate, check_memory
-from tilewright.runtime.reuse import Output
+from tilewright.runtime.reuse import LEAST, Output
 
 _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
 
 
 _ARENA, _ARENA_BYTES, _PROFILE, _FLUSHES = (CALL.index(name) for name in ("arena", "arena_bytes", "profile", "flushes"))
+_KERNELS = CALL.index("kernels")
 _CONSTANTS = CALL.index("constants")
 
 
@@ -79,6 +80,13 @@ class Frame:
         self.record[_ARENA] = self.memory.ctypes.data
         self.record[_ARENA_BYTES] = size
 
+    def give_back(self) -> None:
+        """Gives an arena back to the system's allocator, from which the next call takes it again: until then its memory
+        is there for others. One so small that this costs more than it is worth stays."""
+        if self.guarded is None and self.memory.nbytes >= LEAST:
+            self.memory = np.empty(0, np.uint8)
+            self.record[_ARENA] = self.record[_ARENA_BYTES] = 0
+
     def shrink(self) -> bool:
         """Lets the sizes that calls make larger be what they were at first; whether one was larger."""
         first = list(self.sizes[self.place : self.place + len(self.rooms)])
@@ -101,6 +109,10 @@ class Frame:
     def read_constants(self, table: int) -> None:
         """Has calls from now on read their constants at the addresses of this table."""
         self.record[_CONSTANTS] = table
+
+    def run(self, first: int = 0, behind: int = 0) -> None:
+        """Has calls from now on run these kernels of a program that runs by parts; without numbers all of them."""
+        self.record[_KERNELS] = first << 32 | behind
 
     def interrupted(self) -> None:
         """Raises the exception of a signal that ended a call."""

@@ -42,7 +42,9 @@ class Program:
     `denormals` whether its calls keep or flush subnormal numbers; `checked` whether it guards and checks its memory
     (runtime/checked.py); `rooms` what the sizes behind the interface's symbols are at first: those that a call makes
     larger when it needs them larger; `arena` the bytes of scratch memory that a call asks for first, over the
-    interface's symbols: all that it needs, unless it computes sizes itself."""
+    interface's symbols: all that it needs, unless it computes sizes itself; `uses` the numbers of the first and the
+    last site that is given each input and each output, of a program that runs by parts (codegen/parts.py), else
+    nothing."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -56,3 +58,4 @@ class Program:
     checked: bool = False
     rooms: tuple[int, ...] = ()
     arena: Expr = field(default_factory=lambda: const(0))
+    uses: tuple[tuple[int, int], ...] = ()

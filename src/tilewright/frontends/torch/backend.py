@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -49,11 +50,19 @@ def make_backend(
             bw_compiler=compiler,
             inference_compiler=inference,
             decompositions=decompositions(),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition,
         )
         return aot(graph, examples)
 
     return backend
+
+
+def partition(*arguments: Any, **named: Any) -> Any:
+    """Parts a graph into a forward and a backward one, by the least of bytes that the former saves for the latter. What
+    follows from something that is saved is computed again, though it may be a tensor of its own then, too: such as what
+    a ReLU made."""
+    with torch._functorch.config.patch(ban_recompute_materialized_backward=False):
+        return min_cut_rematerialization_partition(*arguments, **named)
 
 
 def compile_graph(

@@ -19,21 +19,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from tilewright.expr.nodes import Var
 from tilewright.expr.source import python_source
 from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.torch.parted import Part
 from tilewright.frontends.torch.ports import Layout, Node, Ports, is_size
 from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, symbolic, symbols_of
 from tilewright.frontends.torch.stages import is_item
 from tilewright.frontends.torch.weights import Cache
+from tilewright.runtime.parted import PartedCall
 
-Run = Callable[..., None]
-"""Runs compiled code on the addresses of its inputs and results, the values of its symbols and, where it has weights,
-the table of what depends on them."""
+
+class Runs(Protocol):
+    """Runs compiled code on the addresses of its inputs and results, the values of its symbols and, where it has
+    weights, the table of what depends on them: at once, or part by part."""
+
+    @property
+    def call_at(self) -> Callable[..., None]: ...
+
+    @property
+    def begin_at(self) -> Callable[..., PartedCall]: ...
+
 
 Call = Callable[[list[Any]], list[Any]]
 
@@ -142,21 +152,44 @@ class Source:
         self.names[node] = name
         self.learn(node)
 
-    def compiled(self, ports: Ports, run: Run, cache: Cache | None) -> None:
-        """Compiled code: the inputs as they are to lie in memory, its results, and the call; `cache` has what was
-        prepared of its weights, if it has any."""
-        pointers = [f"{self._dense(node)}.data_ptr()" for node in ports.inputs] + ["0"] * ports.spare
+    def compiled(self, ports: Ports, run: Runs, cache: Cache | None, parts: Sequence[Part] = ()) -> None:
+        """Compiled code: the inputs as they are to lie in memory, its results, and the call, part by part where there
+        are parts; `cache` has what was prepared of its weights, if it has any."""
+        inputs = [self._dense(node) for node in ports.inputs]
+        pointers = [f"{name}.data_ptr()" for name in inputs] + ["0"] * ports.spare
         sizes = [self.symbol(s) for s in ports.symbols]
-        for node in ports.results:
-            name = f"r{len(self.lines)}"
-            self.lines.append(f"{name} = {self._allocated(node.meta['val'])}")
-            self.names[node] = name
-            pointers.append(f"{name}.data_ptr()")
+        now = set(parts[0].made if parts else range(len(ports.results)))
+        for n, node in enumerate(ports.results):
+            pointers.append(f"{self._result(node)}.data_ptr()" if n in now else "0")
         taken = [_tuple(pointers), _tuple(sizes)]
         if cache is not None:
             taken.append(f"{self._prepared(cache, [self.names[node] for node, _ in ports.weights])}.table")
-        self.lines.append(f"{self.refer('run', run)}({', '.join(taken)})")
+        if parts:
+            self._by_parts(ports, inputs, parts, f"{self.refer('begin', run.begin_at)}({', '.join(taken)})")
+        else:
+            self.lines.append(f"{self.refer('run', run.call_at)}({', '.join(taken)})")
         self.steps += 1
+
+    def _by_parts(self, ports: Ports, inputs: Sequence[str], parts: Sequence[Part], begin: str) -> None:
+        """A call part by part (parted.py)."""
+        kept, call = dict.fromkeys(range(len(inputs))), f"c{len(self.lines)}"
+        self.lines.append(f"{call} = {begin}")
+        for number, part in enumerate(parts):
+            for n in part.made if number else ():
+                place = len(inputs) + ports.spare + n
+                self.lines.append(f"{call}.give({place}, {self._result(ports.results[n])}.data_ptr())")
+            self.lines.append(f"{call}.run({part.behind})")
+            for n in part.freed:
+                self.lines.append(f"{self.names[ports.inputs[n]]} = {inputs[n]} = None")
+                del kept[n]
+        last = [*(inputs[n] for n in kept), *(self.names[node] for node in ports.results)]
+        self.lines.append(f"{call}.end({', '.join(last)})")
+
+    def _result(self, node: Node) -> str:
+        """The name of memory for a result, which is allocated."""
+        name = self.names[node] = f"r{len(self.lines)}"
+        self.lines.append(f"{name} = {self._allocated(node.meta['val'])}")
+        return name
 
     def _prepared(self, cache: Cache, tensors: Sequence[str]) -> str:
         """The name of what is prepared of weights, which these tensors are."""

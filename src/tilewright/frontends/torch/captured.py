@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 from tilewright.frontends.torch.call import Call, Source
+from tilewright.frontends.torch.parted import saved_inputs
 from tilewright.frontends.torch.ports import Node
 from tilewright.frontends.torch.stages import split_views
 
 
 @dataclass
 class Captured:
-    """A graph whose nodes carry fake tensors. `steady` are the numbers of those inputs that are weights."""
+    """A graph whose nodes carry fake tensors. `steady` are the numbers of those inputs that are weights; `saved` are
+    the inputs of a backward graph that nothing else has."""
 
     graph: Any
     steady: Collection[int] = ()
@@ -23,6 +25,7 @@ class Captured:
     def __post_init__(self) -> None:
         self.nodes: list[Node] = list(self.graph.graph.nodes)
         self.placeholders = [n for n in self.nodes if n.op == "placeholder"]
+        self.saved = saved_inputs(self.placeholders)
         self.weights = {n for k, n in enumerate(self.placeholders) if k in self.steady}
         (last,) = [n for n in self.nodes if n.op == "output"]
         self.results: Sequence[Any] = last.args[0]

@@ -10,6 +10,7 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.torch.call import Call, Source
 from tilewright.frontends.torch.captured import Captured
 from tilewright.frontends.torch.options import Options
+from tilewright.frontends.torch.parted import Part, parts_of
 from tilewright.frontends.torch.ports import Node, Ports
 from tilewright.frontends.torch.reader import Reader
 from tilewright.frontends.torch.stages import Piece, is_called, part
@@ -29,11 +30,13 @@ class Compile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Compiled code that runs a piece of a graph, what it takes and gives, and what was prepared of its weights."""
+    """Compiled code that runs a piece of a graph, what it takes and gives, what was prepared of its weights, and the
+    parts in which a call runs it, if not at once."""
 
     ports: Ports
     executable: Executable
     cache: Cache | None
+    parts: Sequence[Part]
 
 
 @dataclass
@@ -77,18 +80,19 @@ class Compiler:
             if reader.failed:
                 return None, reader.failed
             try:
-                step = self._step(reader)
-                source.compiled(step.ports, step.executable.call_at, step.cache)
+                step = self._step(reader, piece)
+                source.compiled(step.ports, step.executable, step.cache, step.parts)
                 self.steps.append(step)
             except Unsupported as error:
                 return None, {n: error.why for n in piece.nodes if n.op != "get_attr"}
         return source, {}
 
-    def _step(self, reader: Reader) -> Step:
-        executable = self._executable(reader.module)
+    def _step(self, reader: Reader, piece: Piece) -> Step:
+        executable, own = self._executable(reader.module), set(piece.nodes)
         weights = executable.weights
         cache = None if weights is None else Cache(weights, reader.found.weights)
-        return Step(reader.found, executable, cache)
+        saved = {node for node in self.captured.saved if own.issuperset(node.users)}
+        return Step(reader.found, executable, cache, parts_of(executable.program, reader.found, saved))
 
     def _executable(self, module: Module) -> Executable:
         """Subnormal numbers are what PyTorch makes of them, whose threads `torch.set_flush_denormal` tells."""

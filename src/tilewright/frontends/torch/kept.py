@@ -19,6 +19,7 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.torch.call import Call
 from tilewright.frontends.torch.captured import Captured
 from tilewright.frontends.torch.options import Options
+from tilewright.frontends.torch.parted import Part
 from tilewright.frontends.torch.ports import Node, Ports
 from tilewright.frontends.torch.sizes import Symbol, symbols_of
 from tilewright.frontends.torch.weights import Cache
@@ -139,6 +140,7 @@ class _Writing:
             "symbols": [s.name for s in ports.symbols],
             "spare": ports.spare,
             "program": len(self.programs),
+            "parts": [[part.behind, list(part.made), list(part.freed)] for part in step.parts],
         }
         self.programs.append(program)
         return row if weights is None else self._with_weights(row, ports, program, weights)
@@ -203,7 +205,8 @@ class _Reading:
             program, weights, own = self._weights(row, program)
             ports.weights = [(self.nodes[n], weight) for n, weight in zip(row["weights"], own, strict=True)]
         executable = Executable(program, None, cached=True, threads=self.place.options.threads, weights=weights)
-        source.compiled(ports, executable.call_at, None if weights is None else Cache(weights, ports.weights))
+        parts = [Part(behind, tuple(made), tuple(freed)) for behind, made, freed in row["parts"]]
+        source.compiled(ports, executable, None if weights is None else Cache(weights, ports.weights), parts)
 
     def _weights(self, row: Mapping[str, Any], program: Program) -> tuple[Program, Weights, list[Weight]]:
         """The program with all of its constants, these, and the weights that they vary with."""

@@ -12,14 +12,15 @@ split into groups and the heads of a group. Decoding does this: one token is mul
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import product_of
-from tilewright.graph.nodes import Module, Node, Value
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.graph_rules import Graph
 from tilewright.lower.graph.merge_positions import RULES, Shape, read_contraction, viewed_as
 from tilewright.lower.graph.simplify_graph import simplify_graph
@@ -38,7 +39,10 @@ def read_in_place(module: Module, target: Target) -> Module:
     the copy."""
     lanes = target.lanes(f32)
     few = transpose_cycles(lanes, lanes, target) / target.core.fma_cycles
-    return simplify_graph(module, ((partial(read_source, few=few), ("contract",)), *RULES))
+    functions = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
+    products = Counter(v for f in functions for node in f.nodes if node.op.name == "contract" for v in node.inputs)
+    rule = partial(read_source, few=few, products=products)
+    return simplify_graph(module, ((rule, ("contract",)), *RULES))
 
 
 @dataclass(slots=True)
@@ -56,16 +60,18 @@ class _Source:
         return self.parted.get(axis, ((axis, extent),))
 
 
-def read_source(node: Node, graph: Graph, few: float) -> Value | None:
+def read_source(node: Node, graph: Graph, few: float, products: Mapping[Value, int]) -> Value | None:
     """contract(x, transpose(y), "a b, b c -> a c")  =>  contract(x, y, "a b, c b -> a c")
     and contract(x, reshape(broadcast(y)), "h d, h t d -> h t")
-        =>  reshape(contract(reshape(x), reshape(y), "g e d, g t d -> g e t"))  y in less than `few` terms"""
+        =>  reshape(contract(reshape(x), reshape(y), "g e d, g t d -> g e t"))  y in less than `few` terms
+
+    `products` says how many products read a value."""
     attrs, maps = read_contraction(node)
     if attrs.sizes or not all(i.axis for indices in maps.spec.operands for i in indices):
         return None
     for n, (value, indices) in enumerate(zip(node.inputs, maps.spec.operands, strict=True)):
         axes = [i.axis for i in indices]
-        if len(set(axes)) != len(axes) or not _uses(maps, axes) < few:
+        if len(set(axes)) != len(axes) or not _uses(maps, axes) * max(products.get(value, 1), 1) < few:
             continue
         source = _follow(_Source(value, axes), graph)
         if source is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from tilewright.expr.nodes import Const, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import static_of
 from tilewright.frontends.build.transposed_convolution import convolve_transposed
+from tilewright.frontends.build.turned_convolution import convolve_turned
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.build.windows import Windows, convolve, padded
 from tilewright.frontends.torch.emit import TorchEmit
@@ -92,6 +95,8 @@ def convolution_backward(
 def _of_image(b: Emit, grad: Tensor, x: Tensor, w: Tensor, view: Windows, groups: int, transposed: bool) -> Tensor:
     if transposed:
         return b.slice(convolve(b, grad, w, view, groups), [0] * x.rank, x.shape, clamped=True)
+    if _elements(grad) + _elements(x) < _elements(w):
+        return convolve_turned(b, grad, x.shape, w, view, groups)
     extra = []
     for d, span in enumerate(view.spans()):
         reached = (grad.shape[2 + d] - 1) * view.strides[d] + span - view.low[d] - view.high[d]
@@ -102,6 +107,11 @@ def _of_image(b: Emit, grad: Tensor, x: Tensor, w: Tensor, view: Windows, groups
             rest = const(0)
         extra.append(int(rest.value))
     return convolve_transposed(b, grad, w, view, groups, view.low, view.high, extra)
+
+
+def _elements(x: Tensor) -> float:
+    """How many elements a tensor has; infinitely many where only a call knows it."""
+    return math.prod(static_of(x.shape) or (math.inf,))
 
 
 def _of_weights(b: Emit, small: Tensor, large: Tensor, w: Tensor, view: Windows, groups: int) -> Tensor:
