@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from machine import Array, Machine, elementwise, legal
 
+import tilewright as tw
 from tilewright.codegen.assemble import assembly
 from tilewright.codegen.module import generate
 from tilewright.core.walk import substitute
@@ -31,6 +32,7 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.verify import ill_typed
+from tilewright.graph.evaluate import evaluate as evaluate_graph
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Store, seq
 from tilewright.target import Target
 
@@ -247,3 +249,25 @@ def test_extrema_of_vectors_are_an_instruction_and_what_keeps_nan(name: str, tar
     found = [line.split()[0] for line in text.splitlines() if re.match(r"\t(v(max|min|cmp|blend|or)|kor)", line)]
     assert f"v{name}ps" in found
     assert len(found) <= most
+
+
+ENDS = (0.0, -0.0, 1.5, -1.5, 2.0**31 - 128, 2.0**31, -(2.0**31), -(2.0**31) - 256, 2.0**32 - 256, 2.0**32, 2.0**63)
+BEYOND = (-(2.0**63), -(2.0**64), 2.0**64, 3e38, -3e38, np.inf, -np.inf, np.nan)
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64-v2"])
+@pytest.mark.parametrize("to", ["i32", "u32", "i64", "u64"])
+@pytest.mark.parametrize("source", ["f32", "f64"])
+def test_vectors_of_floats_become_integers_that_saturate(source: str, to: str, target: str) -> None:
+    """At the ends of integers and beyond them, as the evaluator has it."""
+    x = np.resize(np.array([*ENDS, *BEYOND]), 64).astype(DTYPES[source].numpy)
+    graph = tw.parse(f"graph main(x: {source}[64]) -> y:\n  y: {to}[64] = cast(x, dtype={to})\n")
+    (found,) = tw.compile(graph, target=target)(x)
+    np.testing.assert_array_equal(found, evaluate_graph(tw.Module({"main": graph}), [x])["y"])
+
+
+def test_casts_to_integers_stay_in_vectors() -> None:
+    graph = tw.parse("graph main(x: f32[64]) -> y:\n  y: i32[64] = cast(x, dtype=i32)\n")
+    text = tw.compile(graph, target="x86-64-v4").show(after="assembly")
+    assert "vcvttps2dq" in text
+    assert "vcvttss2si" not in text

@@ -44,6 +44,8 @@ def _float_to_int(out: Emitter, x: str, source: DType, to: DType, lanes: int) ->
         x, source = _widen(out, x, source, lanes), dtypes.f32
     if to.bits < dtypes.i32.bits:
         return _clamped_to_int(out, x, source, to, lanes)
+    if lanes > 1 and not out.casts_saturate:
+        return _chosen_int(out, x, source, to, lanes)
     kind = "si" if to.kind == "i" else "ui"
     s, t = value_type(source, lanes), value_type(to, lanes)
     name = f"@llvm.fpto{kind}.sat.{suffix(to, lanes)}.{suffix(source, lanes)}"
@@ -65,6 +67,25 @@ def _clamped_to_int(out: Emitter, x: str, source: DType, to: DType, lanes: int) 
     x = out.select(out.fresh(f"fcmp ogt {s} {x}, {literal(to.min)}"), x, literal(to.min), source, lanes)
     x = out.select(out.fresh(f"fcmp olt {s} {x}, {literal(to.max)}"), x, literal(to.max), source, lanes)
     return out.fresh(f"trunc {i} {out.fresh(f'fptosi {s} {x} to {i}')} to {t}")
+
+
+def _chosen_int(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:
+    """f32 or f64 to an integer of 32 or 64 bits where the target's conversions of vectors do not saturate, for which
+    LLVM's saturating one takes lane by lane: numbers below the range, whose end a float has, are that end, and those
+    above it are left out of the conversion."""
+    s, t = value_type(source, lanes), value_type(to, lanes)
+    kind, end = ("si", 2.0 ** (to.bits - 1)) if to.min else ("ui", 2.0**to.bits)
+
+    def literal(number: float) -> str:
+        return out.splat_literal(f"{number:.1f}", element_type(source), lanes)
+
+    if to.min:  # otherwise a NaN becomes the lower end, 0, since it is not above it
+        x = out.select(out.fresh(f"fcmp ord {s} {x}, {x}"), x, literal(0), source, lanes)
+    x = out.select(out.fresh(f"fcmp ogt {s} {x}, {literal(to.min)}"), x, literal(to.min), source, lanes)
+    below = out.fresh(f"fcmp olt {s} {x}, {literal(end)}")
+    x = out.select(below, x, literal(0), source, lanes)
+    made = out.fresh(f"fpto{kind} {s} {x} to {t}")
+    return out.select(below, made, out.splat_literal(str(to.max), element_type(to), lanes), to, lanes)
 
 
 def _int_to_float(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:

@@ -28,7 +28,8 @@ class Emitter:
     `scopes` has values that are valid while a scope is open, also the results of some instructions by their text;
     `loaded` has values loaded from memory; `loops` has the loops around the emitted code, outermost first; `allocas`
     are the instructions at the start of the function. `converts_f16` says whether any cast is between f16 and f32, for
-    which a target needs instructions; `byte_dots` are those that the target has for `dot_bytes`, by their lanes."""
+    which a target needs instructions; `byte_dots` are those that the target has for `dot_bytes`, by their lanes;
+    `casts_saturate` says whether its conversions of vectors to integers do."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -41,6 +42,7 @@ class Emitter:
         self.label = "entry"
         self.converts_f16 = False
         self.byte_dots: Mapping[int, Instruction] = {}
+        self.casts_saturate = False
 
     def start(self, label: str) -> None:
         """Begins a basic block."""

@@ -144,6 +144,7 @@ def _unit(
     for function in functions:
         body = Statements(faults, before)
         body.out.byte_dots = byte_dots(target)
+        body.out.casts_saturate = target.casts_saturate
         if function.name == entry:
             body.sites = sites
             parts.append(_entry(function, body))

@@ -136,6 +136,11 @@ class Target:
         return self.architecture == "aarch64" and self.vector_bits == SHORTEST_LANES * dtypes.f32.bits
 
     @property
+    def casts_saturate(self) -> bool:
+        """Whether conversions of vectors of floats to integers end at those of the integer, and make 0 of NaN."""
+        return self.architecture != "x86_64"
+
+    @property
     def operates_on_memory(self) -> bool:
         """Whether arithmetic takes an operand from memory."""
         return self.architecture == "x86_64"

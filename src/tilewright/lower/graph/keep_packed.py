@@ -56,13 +56,18 @@ def _bytes(array: Held, as_floats: bool) -> float:
 
 
 def _rewrite(module: Module, function: GraphFunction, floats: float, packed: float, target: Target) -> Module:
-    edit = Edit(module, function)
+    edit, digits = Edit(module, function), _AllDigits()
     for node in function.nodes:
         found = find_packable(edit, node)
-        made = None if found is None or not pays(found.rows, floats, packed, target) else _made(edit, found, target)
+        pay = found is not None and pays(found.rows, floats, packed, target)
+        made = _made(edit, found, digits, target) if found is not None and pay else None
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)
     return edit.finish()
+
+
+_AllDigits = dict[tuple[Value, int, int, int], tuple[Value, Value, Value]]
+"""What `_digits` made of values, by these, their rows, and the bits and the block that they are multiplied by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ def _in_rows(spec: str) -> bool:
     return x[-1] in w and [*parsed.output[:-1]] == x[:-1] and parsed.output[-1] in w
 
 
-def _made(edit: Edit, found: Packable, target: Target) -> Value | None:
+def _made(edit: Edit, found: Packable, digits: _AllDigits, target: Target) -> Value | None:
     """Adds the operators that compute the product."""
     edit.source = found.node.source
     rows, (out,) = found.rows, found.node.outputs
@@ -140,7 +145,9 @@ def _made(edit: Edit, found: Packable, target: Target) -> Value | None:
         blocks.append(edit.constant(zero, "zeros"))
     flat = _add(edit, "reshape", (found.x,), {"shape": (rows.rows, rows.terms)}, out.name)
     if as_digits(rows, target):
-        product = _add(edit, "digit_product", (*_digits(edit, flat, rows), *blocks), attrs, out.name)
+        key = (found.x, rows.rows, rows.bits, rows.block)
+        parts = digits.get(key) or digits.setdefault(key, _digits(edit, flat, rows))
+        product = _add(edit, "digit_product", (*parts, *blocks), attrs, out.name)
     else:
         product = _add(edit, "packed_product", (flat, *blocks), attrs, out.name)
     whole = _add(edit, "reshape", (product,), {"shape": (rows.rows, padded)}, out.name)
