@@ -70,6 +70,7 @@ def test_places_are_terms_of_the_gradient_of_weights() -> None:
     [
         (image(2, 64, 64, 16), "rows of images fill a vector"),
         (image(1, 4, 2, 2), "there are few multiply-adds"),
+        (image(0, 64, 64, 2), "there are no images"),
         (image("n", 64, 64, 2), "only a call knows how many images there are"),
         (weights(4, 8, 64, 14), "as terms there would be more elements than the result has"),
         (points(1, 128, 256, 2), "one image has its places side by side"),

@@ -330,19 +330,17 @@ class Statements:
         return self.memory.pointers[buffer] if table is None else self.out.element("ptr", *table)
 
     def _call(self, call: CallFunction) -> None:
-        arguments = [f"ptr {self._handed(b)}" for b in call.arguments]
-        arguments += [f"i64 {self.emit(s)}" for s in call.symbols]
-        arguments += ["ptr %fault", "ptr %team"]
-        symbol, before = kernel_symbol(call.callee), self.before.get(call.callee)
-        if before is not None:
-            self.others.add(f"declare i64 @{symbol}({', '.join(a.split()[0] for a in arguments)})")
-        n = next(self.labels)
+        symbols, n = [f"i64 {self.emit(s)}" for s in call.symbols], next(self.labels)
         begun, around = self._ended, self.out.label
         if self.by_parts and self.sites is not None:
             begun = self._ended = begun or self.out.fresh(f"call i64 @{BEGIN}(ptr %profile)")
             self.out.lines += is_wanted(len(self.sites), n)
             self.out.lines.append(f"  br i1 %wanted{n}, label %run{n}, label %next{n}")
             self.out.start(f"run{n}")
+        arguments = [*(f"ptr {self._handed(b)}" for b in call.arguments), *symbols, "ptr %fault", "ptr %team"]
+        symbol, before = kernel_symbol(call.callee), self.before.get(call.callee)
+        if before is not None:
+            self.others.add(f"declare i64 @{symbol}({', '.join(a.split()[0] for a in arguments)})")
         status = self._timed(call.callee, f"call i64 @{symbol}({', '.join(arguments)})")
         self.out.lines.append(f"  br i1 {self.out.fresh(f'icmp eq i64 {status}, 0')}, label %went{n}, label %failed{n}")
         self.out.start(f"failed{n}")

@@ -73,7 +73,7 @@ class _Columns(Edit):
         if any(self.held(v) is not None or v.type.dtype is not f32 for v in (*inputs, *node.outputs)):
             return None
         laid = _find(maps)
-        if laid is None or not self._pays(maps, laid):
+        if laid is None or not _count(maps, (*laid.axes, *laid.rows)) or not self._pays(maps, laid):
             return None
         self.source = node.source
         spec = maps.spec
