@@ -17,7 +17,7 @@ from tilewright.lower.graph.multiply_integers import multiply_integers
 from tilewright.lower.graph.multiply_whole import multiply_whole
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.contract import ContractAttributes
-from tilewright.ops.movement import PadMode
+from tilewright.ops.pad import PadMode
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 

@@ -58,14 +58,9 @@ def _clamped_to_int(out: Emitter, x: str, source: DType, to: DType, lanes: int) 
     target has no vectors of the result, so numbers are clamped to its range, whose ends a float has, and then converted
     to i32."""
     s, i, t = value_type(source, lanes), vector_of("i32", lanes), value_type(to, lanes)
-
-    def literal(number: float) -> str:
-        return out.splat_literal(f"{number:.1f}", element_type(source), lanes)
-
-    if to.min:  # otherwise a NaN becomes the lower end, 0, since it is not above it
-        x = out.select(out.fresh(f"fcmp ord {s} {x}, {x}"), x, literal(0), source, lanes)
-    x = out.select(out.fresh(f"fcmp ogt {s} {x}, {literal(to.min)}"), x, literal(to.min), source, lanes)
-    x = out.select(out.fresh(f"fcmp olt {s} {x}, {literal(to.max)}"), x, literal(to.max), source, lanes)
+    x = _from_least(out, x, source, to, lanes)
+    most = _whole(out, to.max, source, lanes)
+    x = out.select(out.fresh(f"fcmp olt {s} {x}, {most}"), x, most, source, lanes)
     return out.fresh(f"trunc {i} {out.fresh(f'fptosi {s} {x} to {i}')} to {t}")
 
 
@@ -75,17 +70,24 @@ def _chosen_int(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> s
     above it are left out of the conversion."""
     s, t = value_type(source, lanes), value_type(to, lanes)
     kind, end = ("si", 2.0 ** (to.bits - 1)) if to.min else ("ui", 2.0**to.bits)
-
-    def literal(number: float) -> str:
-        return out.splat_literal(f"{number:.1f}", element_type(source), lanes)
-
-    if to.min:  # otherwise a NaN becomes the lower end, 0, since it is not above it
-        x = out.select(out.fresh(f"fcmp ord {s} {x}, {x}"), x, literal(0), source, lanes)
-    x = out.select(out.fresh(f"fcmp ogt {s} {x}, {literal(to.min)}"), x, literal(to.min), source, lanes)
-    below = out.fresh(f"fcmp olt {s} {x}, {literal(end)}")
-    x = out.select(below, x, literal(0), source, lanes)
+    x = _from_least(out, x, source, to, lanes)
+    below = out.fresh(f"fcmp olt {s} {x}, {_whole(out, end, source, lanes)}")
+    x = out.select(below, x, _whole(out, 0, source, lanes), source, lanes)
     made = out.fresh(f"fpto{kind} {s} {x} to {t}")
     return out.select(below, made, out.splat_literal(str(to.max), element_type(to), lanes), to, lanes)
+
+
+def _from_least(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:
+    """A float, or the least number of an integer's type in place of what is below it; 0 for NaN."""
+    s, least = value_type(source, lanes), _whole(out, to.min, source, lanes)
+    if to.min:  # otherwise a NaN becomes the lower end, 0, since it is not above it
+        x = out.select(out.fresh(f"fcmp ord {s} {x}, {x}"), x, _whole(out, 0, source, lanes), source, lanes)
+    return out.select(out.fresh(f"fcmp ogt {s} {x}, {least}"), x, least, source, lanes)
+
+
+def _whole(out: Emitter, number: float, dtype: DType, lanes: int) -> str:
+    """A whole number as a literal of a type of floats."""
+    return out.splat_literal(f"{number:.1f}", element_type(dtype), lanes)
 
 
 def _int_to_float(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:

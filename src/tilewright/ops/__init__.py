@@ -6,6 +6,7 @@ from tilewright.ops import contract as contract
 from tilewright.ops import elementwise as elementwise
 from tilewright.ops import gather as gather
 from tilewright.ops import movement as movement
+from tilewright.ops import pad as pad
 from tilewright.ops import quantized as quantized
 from tilewright.ops import random as random
 from tilewright.ops import reduce as reduce

@@ -25,7 +25,8 @@ from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Reading, Size, static_of
 from tilewright.frontends.build.values import Number, Tensor
 from tilewright.graph.nodes import Value
-from tilewright.ops.movement import MOST_JOINED, PadMode
+from tilewright.ops.movement import MOST_JOINED
+from tilewright.ops.pad import PadMode
 from tilewright.ops.reduce import ReduceKind
 from tilewright.types.tensor import dim, shape_of
 

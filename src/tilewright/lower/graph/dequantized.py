@@ -14,7 +14,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const
 from tilewright.graph.edit import Array, Edit
 from tilewright.graph.nodes import Node, Value
-from tilewright.ops.movement import PadAttributes, PadMode
+from tilewright.ops.pad import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
 
 BYTES = (dtypes.u8, dtypes.i8)

@@ -16,14 +16,8 @@ from tilewright.expr.nodes import Const, const
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import REGISTRY, Op
 from tilewright.ops.elementwise import CastAttributes, Elementwise
-from tilewright.ops.movement import (
-    MOST_JOINED,
-    ConcatAttributes,
-    PadAttributes,
-    ShapeAttributes,
-    SliceAttributes,
-    TransposeAttributes,
-)
+from tilewright.ops.movement import MOST_JOINED, ConcatAttributes, ShapeAttributes, SliceAttributes, TransposeAttributes
+from tilewright.ops.pad import PadAttributes
 from tilewright.ops.reduce import ReduceAttributes, ReduceKind
 
 

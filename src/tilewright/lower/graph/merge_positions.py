@@ -24,7 +24,7 @@ from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.checks import ONE, ZERO
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import Affine, IndexMaps, Spec
-from tilewright.ops.movement import PadAttributes
+from tilewright.ops.pad import PadAttributes
 from tilewright.ops.reduce import ReduceAttributes
 
 Shape = tuple[Expr, ...]

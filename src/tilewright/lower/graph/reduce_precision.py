@@ -29,7 +29,7 @@ from tilewright.graph.later import later
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.ops.contract import ContractAttributes
-from tilewright.ops.movement import PadAttributes, PadMode
+from tilewright.ops.pad import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
 from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.price.kernels import CostModel

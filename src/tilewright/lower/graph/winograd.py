@@ -38,7 +38,7 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.ops.checks import ZERO
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
-from tilewright.ops.movement import PadAttributes, PadMode
+from tilewright.ops.pad import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
 from tilewright.ops.winograd import WINDOW, kept, transform_filter
 from tilewright.plan.price.contraction import Dot, pairs_of

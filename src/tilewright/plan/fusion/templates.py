@@ -31,7 +31,8 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
-from tilewright.ops.movement import PadAttributes, SliceAttributes, TransposeAttributes
+from tilewright.ops.movement import SliceAttributes, TransposeAttributes
+from tilewright.ops.pad import PadAttributes
 from tilewright.ops.reduce import rows_of
 
 CELL, ROW, CONTRACTION, WINDOW, OPAQUE = "cell", "row", "contraction", "window", "opaque"

@@ -19,7 +19,7 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import Spec
-from tilewright.ops.movement import PadAttributes
+from tilewright.ops.pad import PadAttributes
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
 from tilewright.plan.price.points import vector_cycles

@@ -37,7 +37,8 @@ from tilewright.graph.symbolic import Constant
 from tilewright.ops.checks import ONE
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import IndexMaps
-from tilewright.ops.movement import PadAttributes, TransposeAttributes
+from tilewright.ops.movement import TransposeAttributes
+from tilewright.ops.pad import PadAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.ops.symbolic import Full
 from tilewright.ops.winograd import InputAttributes, OutputAttributes
