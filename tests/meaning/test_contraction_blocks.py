@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +21,10 @@ from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function, If, LoopKind, Prefetch, Stmt, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
-from tilewright.plan.gemm.choice import Choice
-from tilewright.plan.price.contraction import RegisterTile
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.choice import Choice, best_parts, in_parts, likely_tiles
+from tilewright.plan.gemm.shape import recognise
+from tilewright.plan.price.contraction import RegisterTile, term_cycles
 from tilewright.target import Target, native
 from tilewright.target.host import Cache
 from tilewright.types.scopes import Scope
@@ -80,13 +83,13 @@ CASES = {
         "m", 112, 24, True, fields={"block_tiles": 7, "prefetch": 16, "prefetch_tiles": 2}
     ),
     "any rows, tiles of parts": Case(
-        "m", 112, 24, True, (6, 2), {"block_tiles": 3, "prefetch": 16, "prefetch_tiles": 2, "part_rows": 3, "terms": 4}
+        "m", 112, 24, True, (6, 2), {"block_tiles": 3, "prefetch": 16, "prefetch_tiles": 2, "parts": (3,), "terms": 4}
     ),
     "any rows, tiles of parts, with an edge": Case(
-        "m", 105, 24, True, fields={"block_tiles": 7, "part_rows": 1, "terms": 2}
+        "m", 105, 24, True, fields={"block_tiles": 7, "parts": (2, 1), "terms": 2}
     ),
     "any rows, each tile prefetches its panel": Case(
-        "m", 105, 24, True, (6, 2), {"block_tiles": 3, "prefetch": 16, "distance": 8, "part_rows": 3, "terms": 4}
+        "m", 105, 24, True, (6, 2), {"block_tiles": 3, "prefetch": 16, "distance": 8, "parts": (3,), "terms": 4}
     ),
     "one tile, which prefetches its panel": Case(4, 112, 24, True, fields={"prefetch": 16, "distance": 8}),
     "panels prefetched": Case(31, 112, 24, True, fields={"block_tiles": 8, "prefetch": 16}),
@@ -339,14 +342,14 @@ def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> No
 def test_rows_of_any_number_ask_for_all_of_the_next_panel(rows: int) -> None:
     """Once there are all tiles that share it; or each tile asks for its own."""
     case, target = Case("m", 96, 64, True).function(), V3
-    found = [c.choice for c in candidates_of(case, target) if c.choice.prefetch and c.choice.part_rows]
+    found = [c.choice for c in candidates_of(case, target) if c.choice.prefetch and c.choice.parts]
     assert {c.distance > 0 for c in found} == {True, False}
     for choice in {c.distance > 0: c for c in found}.values():
         s = schedule_for(case, target, choice)
         asked = asked_for(s.func, {"m": rows})
         panel = choice.tile.columns * 64
         lines = range(panel, 2 * panel, choice.prefetch)
-        if rows >= (choice.prefetch_tiles or 0) * (choice.part_rows or 0):
+        if rows >= (choice.prefetch_tiles or 0) * choice.part.rows:
             assert {at // choice.prefetch for at in asked} >= {at // choice.prefetch for at in lines}
         kernel, rng = tw.build(s.func), np.random.default_rng(rows)
         x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((rows, 64), (64, 96), (96,)))
@@ -365,14 +368,41 @@ def test_as_many_first_tiles_prefetch_as_memory_takes_to_deliver_a_panel() -> No
 
 
 def test_rows_left_over_run_in_parts_of_a_tile() -> None:
-    """Of a dynamic number of rows: in those in which they take the least, which still keep multiply-adds busy."""
+    """Of a dynamic number of rows: in tiles in which they take the least in the mean."""
     case = Case("m", 3072, 768, True)
     choice = choice_for(case.function(), WIDE)
-    assert (choice.tile.rows, choice.part_rows) == (8, 4)
+    assert (choice.tile.rows, choice.parts) == (8, (4, 3, 2, 1))
     s = schedule_for(case.function(), WIDE, choice)
     rows = [[str(e) for e in b.shape[:-1]] for b in allocations(s.func.body) if b.scope is Scope.REGISTER]
-    assert sorted(rows) == [["2", "4"], ["4"]]
-    assert choice_for(Case(197, 3072, 768, True).function(), WIDE).part_rows is None
+    assert sorted(rows) == [["1"], ["2", "1"], ["3", "1"], ["4", "1"], ["8", "1"]]
+    assert choice_for(Case(197, 3072, 768, True).function(), WIDE).parts is None
+
+
+@pytest.mark.parametrize("target", [WIDE, V3])
+def test_rows_left_over_take_no_longer_than_in_halves_of_a_tile(target: Target) -> None:
+    """Of all tiles that are likely for a dynamic number of rows, and in code of twice its rows at most."""
+    product = recognise(Facts(Case("m", 3072, 768, True).function()))
+    assert product is not None
+    size, shorter = product.size, set[bool]()
+
+    def cycles(tile: RegisterTile, parts: Sequence[int]) -> float:
+        found = 0.0
+        for left in range(1, tile.rows):
+            runs = list(in_parts(tile, parts, left))
+            assert sum(rows for rows, _ in runs) == left
+            terms = {p: term_cycles(size.tile_sums(p.rows, size.terms, target), p, target) for _, p in runs}
+            found += sum(-(-rows // part.rows) * terms[part] for rows, part in runs)
+        return found
+
+    for tile in likely_tiles(size, target):
+        parts = best_parts(size, tile, target)
+        assert sum(parts) <= 2 * tile.rows and list(parts) == sorted(set(parts), reverse=True)
+        halves = [rows for n in range(1, 5) if (rows := tile.rows >> n)]
+        shorter.add(cycles(tile, parts) < cycles(tile, halves))
+        assert cycles(tile, parts) <= cycles(tile, halves)
+    assert True in shorter
+    tile = likely_tiles(size, target)[0]
+    assert len(best_parts(dataclasses.replace(size, terms=0), tile, target)) <= tile.rows  # all take no time
 
 
 def test_panels_of_several_constants_are_prefetched_for_any_rows() -> None:
@@ -388,7 +418,7 @@ func products[m](x: f32[5, m, 64], w: f32[5, 64, 96] in constant, y: f32[5, m, 9
     assert isinstance(case, Function)
     choice = choice_for(case, WIDE)
     assert choice.prefetch == 16 and choice.prefetch_tiles
-    s = schedule_for(case, V3, dataclasses.replace(choice, tile=RegisterTile(4, 2, 8), part_rows=2))
+    s = schedule_for(case, V3, dataclasses.replace(choice, tile=RegisterTile(4, 2, 8), parts=(2,)))
     assert "w.cache" in {node.place.buffer.name for node in statements(s.func.body) if isinstance(node, Prefetch)}
     kernel, rng = tw.build(s.func), np.random.default_rng(7)
     for m in (1, 37):

@@ -27,6 +27,14 @@ func apart(x: {0}[{2}], y: {0}[6, {1}]):
         block apart(vo = o, vq = q, vi = i):
           y[vq, vi] = x[vo*{2} + vi*{4} + vq]
 """
+CLAMPED = """
+func clamped(x: {0}[{5}, {2}], y: {0}[2, 6, {1}]):
+  for o in 0..2:
+    unroll q in 0..{3}:
+      vectorize i in 0..{1}:
+        block apart(vo = o, vq = q, vi = i):
+          y[vo, vq, vi] = select(vo*{1} + vi < {5}, x[min(vo*{1} + vi, {5} - 1), vq], {4})
+"""
 TOGETHER = """
 func together(x: {0}[4, {1}], y: {0}[{2}]):
   for o in 0..1:
@@ -88,6 +96,21 @@ def test_loads(dtype: str, lanes: int, columns: int, apart: int) -> None:
     wanted, found, llvm = compiled(APART.format(dtype, lanes, size, columns, apart), x, np.zeros((6, lanes), x.dtype))
     np.testing.assert_array_equal(found, wanted)
     assert ("load <4 x" in llvm) == (columns >= 4)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize(("columns", "width"), [(4, 4), (6, 9), (3, 3)])
+@pytest.mark.parametrize("rows", [3, 13, 18])
+def test_loads_of_rows_up_to_the_last_one(dtype: str, lanes: int, columns: int, width: int, rows: int) -> None:
+    x = np.arange(1, rows * width + 1).astype(np.float32 if dtype == "f32" else np.int32).reshape(rows, width)
+    text = CLAMPED.format(dtype, lanes, width, columns, "7.0" if dtype == "f32" else "7", rows)
+    wanted, found, llvm = compiled(text, x, np.zeros((2, 6, lanes), x.dtype))
+    np.testing.assert_array_equal(found, wanted)
+    whole = np.full((2 * lanes, columns), 7, x.dtype)
+    whole[:rows] = x[: 2 * lanes, :columns]
+    np.testing.assert_array_equal(found[:, :columns], whole.reshape(2, lanes, columns).swapaxes(1, 2))
+    assert columns < 4 or "load <4 x" in llvm
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i32"])

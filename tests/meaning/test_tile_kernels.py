@@ -153,8 +153,7 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
             tile = RegisterTile(**way["tile"])
             terms = way.get("terms") if len(ways) > 1 else max(wanted) // (tile.rows * tile.vectors)
             assert max(wanted) % (tile.rows * tile.vectors) == 0 or len(ways) > 1
-            part = way.get("part_rows") or tile.rows
-            heights = {part * (tile.rows // part >> n) for n in range(4)} - {0}
+            heights = {tile.rows, *(way.get("parts") or ())}
             # Fewer vectors in the last panel, fewer rows of those left over.
             shapes = [(r, *divmod(loop.multiply_adds, r * terms)) for r in heights]
             fitting = [(r, v) for r, v, rest in shapes if rest == 0 and v <= tile.vectors]

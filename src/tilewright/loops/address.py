@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.expr.nodes import Add, Broadcast, Const, Expr, Ramp, Sub, const
+from tilewright.expr.nodes import Add, Broadcast, Const, Expr, Max, Min, Mul, Ramp, Sub, as_expr, const
 from tilewright.loops.known_lanes import known_sum
 from tilewright.loops.nodes import Buffer, Load
 
@@ -49,7 +49,9 @@ def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
             case _ if index.lanes == 1:
                 base = base + index * stride
             case _:
-                general.append((index, stride))
+                scalar, rest = _without_scalars(index)
+                base = base + scalar * stride
+                general.append((rest, stride))
     known = known_sum(general, step, lanes) if general else None
     rest, offset = _without_constant(base if known is None else base + known[0], DEEPEST_SUM)
     if known is not None:
@@ -58,6 +60,28 @@ def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
     if general:
         return Address(rest, offset, step, tuple(general), lanes)
     return Address(rest, offset, step if lanes > 1 else None, (), lanes)
+
+
+def _without_scalars(index: Expr) -> tuple[Expr, Expr]:
+    """(scalar, rest) of a vector of indices, with index = scalar + rest in each lane."""
+    match index:
+        case Add(Broadcast(a, _), rest) | Add(rest, Broadcast(a, _)):
+            scalar, inner = _without_scalars(rest)
+            return a + scalar, inner
+    return const(0), index
+
+
+def lane_of(e: Expr, n: int) -> Expr | None:
+    """Lane n of a vector of indices, as a scalar; None where it is no sum, product or bound of others."""
+    match e:
+        case Broadcast(a, _):
+            return a
+        case Ramp(base, step, _):
+            return base + step * n
+        case Add(a, b) | Sub(a, b) | Mul(a, b) | Min(a, b) | Max(a, b) if e.lanes > 1:
+            one, two = lane_of(a, n), lane_of(b, n)
+            return None if one is None or two is None else as_expr(e.rebuild((one, two)))
+    return None
 
 
 DEEPEST_SUM = 32

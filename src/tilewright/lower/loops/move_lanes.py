@@ -6,9 +6,10 @@
     d = x[ramp(i + 3, 4, 8)]
 
 Four such vectors are the columns of 4 x 4 matrices, one in each 128 bits of a register. Memory holds the rows of these
-matrices: one after the other here, at any distance if a larger array is transposed. Loads are searched in consecutive
-stores; stores must be four neighbours. No element is touched that the four accesses do not touch. With a stride of
-four, the vector four elements further on is the same one shifted by a lane.
+matrices: one after the other here, at any distance if a larger array is transposed, each at a place of its own where
+rows beyond the last one are the last one (`min(ramp(i, 1, 8), n - 1) * 64`). Loads are searched in consecutive stores;
+stores must be four neighbours. No element is touched that the four accesses do not touch. With a stride of four, the
+vector four elements further on is the same one shifted by a lane.
 
     x[ramp(i, 2, 16)] = a          As many strided stores as their stride, each into the gaps of the others: the vectors
     x[ramp(i + 1, 2, 16)] = b      are interleaved and stored contiguously.
@@ -28,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, Shuffle, const
-from tilewright.loops.address import Address, address, every_second, is_inside, is_number, is_one, steps_of
+from tilewright.loops.address import Address, address, every_second, is_inside, is_number, is_one, lane_of, steps_of
 from tilewright.loops.edit import loads_of
 from tilewright.loops.known_lanes import repeated
 from tilewright.loops.nodes import COMPOUND, Buffer, Function, If, Load, Seq, Stmt, Store, seq
@@ -57,11 +58,28 @@ def _runs(body: Sequence[Stmt]) -> Iterator[tuple[Stmt, ...]]:
         yield tuple(found)
 
 
+def _fills_registers(buffer: Buffer, place: Address) -> bool:
+    """Whether an access to a buffer of one dimension fills whole registers."""
+    plain = len(buffer.shape) == 1 and not loads_of(place.base)
+    return plain and place.lanes in (4, 8, 16) and buffer.dtype.bits == 32
+
+
 def _suits(buffer: Buffer, place: Address) -> bool:
     """Whether an access fills whole registers with elements at a stride of four or more."""
     stride = isinstance(place.stride, Const) and place.stride.value >= 4
-    plain = not place.index and len(buffer.shape) == 1 and not loads_of(place.base)
-    return stride and plain and place.lanes in (4, 8, 16) and buffer.dtype.bits == 32
+    return stride and not place.index and _fills_registers(buffer, place)
+
+
+def _apart(buffer: Buffer, place: Address) -> tuple[Expr, ...]:
+    """How far the lanes of a load are from its base, where they are rows that four such loads share; else nothing."""
+    if _suits(buffer, place):
+        return tuple([const(n * _stride(place)) for n in range(place.lanes)])
+    if len(place.index) != 1 or not is_number(place.stride, 0) or not _fills_registers(buffer, place):
+        return ()
+    ((index, stride),) = place.index
+    lanes = [lane_of(index, n) for n in range(place.lanes)]
+    apart = [lane * stride for lane in lanes if lane is not None and not loads_of(lane)]
+    return tuple(apart) if len(apart) == place.lanes else ()
 
 
 def _stride(place: Address) -> int:
@@ -76,7 +94,7 @@ def _interleaved(place: Address) -> int:
     return _stride(place) if plain and place.lanes > 1 and not loads_of(place.base) else 0
 
 
-def _neighbours(place: Address, offset: int, lanes: int) -> tuple[Expr]:
+def _neighbours(place: Address, offset: int | Expr, lanes: int) -> tuple[Expr]:
     """The index of so many elements, from one on that is as far as this from the base of an address."""
     return (Ramp(place.base + offset, const(1), lanes),)
 
@@ -180,14 +198,14 @@ class _Mover:
     def loaded_together(self, run: Sequence[Stmt]) -> Moves:
         """What takes the place of loads that belong together, of buffers that the run does not write."""
         written = {s.buffer for s in run if isinstance(s, Store)}
-        found: dict[tuple[Buffer, Expr, Expr | None, int], dict[int, Load]] = {}
-        places: dict[tuple[Buffer, Expr, Expr | None, int], Address] = {}
+        found: dict[tuple[Buffer, Expr, tuple[Expr, ...]], dict[int, Load]] = {}
+        places: dict[tuple[Buffer, Expr, tuple[Expr, ...]], Address] = {}
         for e in dict.fromkeys(load for s in run if isinstance(s, Store) for load in loads_of(s.value)):
             if e.lanes == 1 or e.buffer in written:
                 continue
             place = address(e.buffer.shape, e.indices)
-            if _suits(e.buffer, place):
-                key = (e.buffer, place.base, place.stride, place.lanes)
+            if apart := _apart(e.buffer, place):
+                key = (e.buffer, place.base, apart)
                 found.setdefault(key, {})[place.offset] = e
                 places[key] = place
         moves: Moves = {}
@@ -200,9 +218,9 @@ class _Mover:
                 if offset in known:
                     continue
                 if all(offset + n in group for n in range(4)) and self.pays(lanes, 4 * lanes, lanes + 4):
-                    columns = _load_four(key[0], place, offset)
+                    columns = _load_four(key[0], place, offset, key[2])
                     known.update({offset + n: column for n, column in enumerate(columns)})
-                elif offset - 4 in known and _stride(place) == 4:
+                elif offset - 4 in known and is_number(place.stride, 4):
                     known[offset] = _moved_by_a_lane(key[0], place, offset, known[offset - 4])
             moves.update((group[offset], value) for offset, value in known.items())
         return moves
@@ -291,13 +309,11 @@ def _interleave(columns: Sequence[Expr]) -> Expr:
     return columns[0]
 
 
-def _load_four(buffer: Buffer, place: Address, offset: int) -> list[Expr]:
-    """The vectors at four offsets from this one on."""
+def _load_four(buffer: Buffer, place: Address, offset: int, apart: Sequence[Expr]) -> list[Expr]:
+    """The vectors at four offsets from this one on, with the lanes so far from the base."""
     rows: list[Expr] = []
     for n in range(4):
-        pieces: list[Expr] = [
-            Load(buffer, _neighbours(place, offset + lane * _stride(place), 4)) for lane in range(n, place.lanes, 4)
-        ]
+        pieces: list[Expr] = [Load(buffer, _neighbours(place, row + offset, 4)) for row in apart[n::4]]
         while len(pieces) > 1:
             both = tuple(range(2 * pieces[0].lanes))
             pieces = [Shuffle(a, b, both) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]

@@ -36,7 +36,7 @@ from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
 from tilewright.plan.tile import loops as tiling
-from tilewright.plan.tile.packing import fill_panels, pack
+from tilewright.plan.tile.packing import fill_panels, fill_turned, pack
 from tilewright.plan.tile.registers import hold_sums, made_by
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
@@ -122,8 +122,12 @@ class Attentions(OfRows[Attention, Choice]):
             s.compact(name)
         for name in [b for b in found.between if find_block(s.func, b).where is not None]:
             s.pad(name)  # what rows beyond the last one come to is stored by nobody
-        for panel in panels:
-            fill_panels(s, panel, tiling.loops_of(s, panel, -3))
+        for panel, turned in zip(panels, shape.size.apart, strict=True):
+            places = tiling.loops_of(s, panel, -3)
+            if turned:
+                fill_turned(s, panel, choice.scores.lanes, places)
+            else:
+                fill_panels(s, panel, places)
         for dot, write, tile, terms in products:
             _tile(s, dot, write, tile, terms)
         steps = [s.get_loops(name) for name in found.between]

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.analysis.accesses import mentions
 from tilewright.analysis.contractions import Contraction, contraction_of
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.products import last_block
@@ -214,7 +215,7 @@ def _measure(s: Schedule, first: Contraction, second: Contraction, scores: str, 
         any_rows=not isinstance(rows, Const),
         any_keys=not isinstance(first.extents[first.columns], Const),
         bytes=first.out.dtype.bytes,
-        apart=(_lies_apart(first), _lies_apart(second)),
+        apart=(_lies_apart(s, first), _lies_apart(s, second)),
         work=sum((work_of(block.body.value) for block in steps if isinstance(block.body, Store)), Work()),
         reads=len(touched),
         stores=sum(not block.reduce for block in touched),
@@ -222,9 +223,16 @@ def _measure(s: Schedule, first: Contraction, second: Contraction, scores: str, 
     )
 
 
-def _lies_apart(found: Contraction) -> bool:
-    """Whether neighbouring columns of the vector operand do not lie side by side."""
-    return found.vector.step(found.block.axes[found.columns].var) != 1
+def _lies_apart(s: Schedule, found: Contraction) -> bool:
+    """Whether neighbouring columns of the vector operand do not lie side by side: where it is moved before the product,
+    which its panels do, in what it is moved from."""
+    operand = found.vector
+    moved = [b for b in writers_of(s.func, operand.buffer) if _is_local_map(s, b)]
+    for block in moved:
+        store, value = block.body, only_store(s, block.name)
+        if isinstance(store, Store) and isinstance(value, Load):
+            return not mentions(value.indices[-1], store.indices[operand.last].variables)
+    return operand.step(found.block.axes[found.columns].var) != 1
 
 
 def _points(s: Schedule, block: Block) -> int:

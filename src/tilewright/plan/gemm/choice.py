@@ -7,7 +7,7 @@ choice, too. Which one is best is a matter of price (plan/gemm/price.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -36,9 +36,9 @@ class Choice:
     reads `streams` panels at once.
 
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
-    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, a tile is several of
-    `part_rows`, jammed, of which those left over run by themselves; the first `prefetch_tiles` of these prefetch. Or
-    each tile prefetches its own panel, `distance` terms ahead. `terms` of the innermost loop are written out, or a
+    which are a line of a cache; or (0) comes when it is read. Of a dynamic number of rows, those left over run in tiles
+    of as many rows as `parts` says, the tallest first; the first `prefetch_tiles` tiles of `part` prefetch. Or each
+    tile prefetches its own panel, `distance` terms ahead. `terms` of the innermost loop are written out, or a
     divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
     (`first_packs`) by the first of these as it reads them; so are differences of two constants (before their tiles
     where rows are dynamic), or each tile takes them. With a `dot`, products are added up by an instruction, or of wider
@@ -56,7 +56,7 @@ class Choice:
     prefetch: int = 0
     prefetch_tiles: int | None = None
     distance: int = 0
-    part_rows: int | None = None
+    parts: tuple[int, ...] | None = None
     terms: int = 1
     first_packs: bool = False
     dot: Dot | None = None
@@ -74,34 +74,30 @@ class Choice:
 
     @property
     def part(self) -> RegisterTile:
-        """The smallest tile of rows that are left over."""
-        return replace(self.tile, rows=self.part_rows or self.tile.rows)
+        """The tile that this one, and each that rows left over run in, is several of."""
+        return replace(self.tile, rows=math.gcd(self.tile.rows, *(self.parts or ())))
 
     @property
     def leaves_out(self) -> bool:
         """Whether terms that the loops around a tile know to be zero are left out."""
-        parts = self.part_rows in (None, self.tile.rows)
-        return self.block_terms is None and self.dot is None and not self.first_packs and parts
+        return self.block_terms is None and self.dot is None and not self.first_packs and self.part == self.tile
 
     def left_over(self, rows: int) -> Iterator[tuple[int, RegisterTile]]:
         """The tiles that so many rows, less than a tile's, run in, and how many rows each kind has."""
-        return halved(self.tile, self.part.rows, rows)
+        return in_parts(self.tile, self.parts or (), rows)
 
     def of_parts(self) -> Choice:
-        """The choice in tiles of `part_rows`."""
+        """The choice in tiles of `part`."""
         return replace(self, tile=self.part, block_tiles=self.block_tiles * (self.tile.rows // self.part.rows))
 
 
-def halved(tile: RegisterTile, part: int, rows: int) -> Iterator[tuple[int, RegisterTile]]:
-    """The tiles that so many rows, less than a tile's, run in, and how many rows each kind has: half as many parts of
-    `part` rows each time; the last part may not be full."""
-    parts = tile.rows // part
-    while rows > 0:
-        parts = max(parts // 2, 1)
-        smaller = replace(tile, rows=parts * part)
-        whole = rows if parts == 1 else rows // smaller.rows * smaller.rows
+def in_parts(tile: RegisterTile, parts: Sequence[int], rows: int) -> Iterator[tuple[int, RegisterTile]]:
+    """The tiles of `parts` rows that so many rows, less than a tile's, run in, and how many rows each kind has: as many
+    as there are of the tallest first; the last of the smallest may not be full."""
+    for n, part in enumerate(parts, 1):
+        whole = rows // part * part if n < len(parts) else rows
         if whole:
-            yield whole, smaller
+            yield whole, replace(tile, rows=part)
         rows -= whole
 
 
@@ -194,12 +190,12 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
-        parts = None if not size.any_rows else least_part(size, tile, target) if size.dot is None else tile.rows
-        plain = Choice(tile, block, None, True, size.constant_rows, near, part_rows=parts)
+        parts = None if not size.any_rows else best_parts(size, tile, target) if size.dot is None else (tile.rows,)
+        plain = Choice(tile, block, None, True, size.constant_rows, near, parts=parts)
         found = [plain]
         line = target.caches[0].line // size.vector.bytes
         if ahead and even and (size.rows > tile.rows or size.shares_panels):
-            tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // parts)
+            tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // plain.part.rows)
             found.append(replace(plain, prefetch=line, prefetch_tiles=tiles))
         if ahead and even and size.dot is None and (size.any_rows or size.rows <= tile.rows):
             distance = -(-target.page // (tile.columns * size.vector.bytes))
@@ -283,18 +279,30 @@ def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
 
 
 @lru_cache(maxsize=1 << 10)
-def least_part(size: Size, tile: RegisterTile, target: Target) -> int:
-    """The rows, a divisor of a tile's, of the smallest of the tiles in which rows that are left over take the least in
-    the mean."""
+def best_parts(size: Size, tile: RegisterTile, target: Target) -> tuple[int, ...]:
+    """The tiles in which rows that are left over take the least in the mean, the tallest first: multiples of one, which
+    divides the tile's, up to half of it. One after the other is added that saves most, as long as that is more than
+    prices err by: each is code that takes time to compile."""
 
-    def term(part: RegisterTile) -> float:
-        return contraction.term_cycles(size.tile_sums(part.rows, size.terms, target), part, target)
+    @lru_cache
+    def term(rows: int) -> float:
+        return contraction.term_cycles(size.tile_sums(rows, size.terms, target), replace(tile, rows=rows), target)
 
-    def left_over(rows: int) -> float:
-        runs = (run for left in range(1, tile.rows) for run in halved(tile, rows, left))
-        return sum(-(-count // part.rows) * term(part) for count, part in runs)
+    def left_over(parts: Sequence[int]) -> float:
+        runs = (run for left in range(1, tile.rows) for run in in_parts(tile, parts, left))
+        return sum(-(-rows // part.rows) * term(part.rows) for rows, part in runs)
 
-    return min((rows for rows in range(tile.rows, 0, -1) if tile.rows % rows == 0), key=left_over)
+    def grown(least: int) -> tuple[int, ...]:
+        parts: tuple[int, ...] = (least,)
+        while True:
+            taller = (rows for rows in range(2 * least, tile.rows // 2 + 1, least) if rows not in parts)
+            more = [tuple(sorted((*parts, rows), reverse=True)) for rows in taller]
+            best = min(more, key=left_over, default=parts)
+            if best == parts or not contraction.pays(left_over(parts), left_over(best)):
+                return parts
+            parts = best
+
+    return min((grown(rows) for rows in range(tile.rows, 0, -1) if tile.rows % rows == 0), key=left_over)
 
 
 def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:

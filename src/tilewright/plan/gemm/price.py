@@ -103,7 +103,7 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
         lies = fits(_panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + _element_bytes(size, rows, terms), target)
-    left = sums.rows % tile.rows if choice.part_rows else 0
+    left = sums.rows % tile.rows if choice.parts else 0
     runs = [(n, t) for n, t in ((sums.rows - left, tile), *choice.left_over(left)) if n]
     work = _work(sums, runs, target)
     found = row_blocks * work + _first(choice, size, sums, runs, lies, target)

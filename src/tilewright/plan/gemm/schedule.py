@@ -66,7 +66,7 @@ class Contractions(OfRows[Product, Choice]):
 
     name = "contraction"
     choice = Choice
-    listed = frozenset({"tile.lanes", "prefetch"})
+    listed = frozenset({"tile.lanes", "prefetch", "parts"})
 
     def recognise(self, facts: Facts) -> Product | None:
         return recognise(facts)
@@ -116,7 +116,8 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
-    parts, choice = choice.tile.rows // choice.part.rows, choice.of_parts()
+    heights = [rows // choice.part.rows for rows in (choice.tile.rows, *(choice.parts or ()))]
+    choice = choice.of_parts()
     in_first_tile = choice.first_packs and found.rows is not None and isinstance(found.extents[found.rows], Const)
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
     if choice.first_packs and found.vector.minus is not None:
@@ -129,7 +130,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     if choice.dot is not None:
         copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif packed and not found.vector.is_constant and filled is None and len(found.reduce) == 1:
-        packing.fill_turned(s, packed[0], choice.tile.lanes)
+        packing.fill_turned(s, packed[0], choice.tile.lanes, s.get_loops(packed[0])[-3:-2])
+        for copy in tiling.with_copies(s, packed[0]):
+            s.parallel(s.get_loops(copy)[0])
     elif filled is not None:
         compute_near(s, filled, nest.panels)
         if not in_first_tile:
@@ -146,9 +149,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     _prefetch_results(s, found, results, nest.tiles)
     _share(s, found, nest, tails)
     whole = [nest.tiles]
-    if parts > 1:
+    if heights[0] > 1:
         tiles = [s.get_loops(block)[s.get_loops(dot).index(nest.tiles)] for block in (dot, *tails)]
-        whole, *_ = [_jam_tiles(s, loop, parts) for loop in tiles]
+        whole, *_ = [_jam_tiles(s, loop, heights) for loop in tiles]
     if choice.distance:
         _prefetch_own_panels(s, packed, whole, choice)
     if in_first_tile and nest.row is not None and filled is not None:
@@ -235,16 +238,17 @@ def _prefetch_own_panels(s: Schedule, packed: Sequence[str], tiles: Sequence[Var
             s.prefetch(panel, read[panel], max(choice.distance // choice.terms, 1), apart=choice.prefetch)
 
 
-def _jam_tiles(s: Schedule, tiles: Var, parts: int) -> list[Var]:
-    """So many tiles of rows are one, term by term, in a loop over these; of those left over half as many, and so on:
-    few passes over a panel. Returns the loops that there are then."""
-    left, count, made = tiles, parts, list[Var]()
-    while count > 1:
+def _jam_tiles(s: Schedule, tiles: Var, heights: Sequence[int]) -> list[Var]:
+    """As many tiles of rows as the first height says are one, term by term, in a loop over these; those left over are
+    as many as the next one says, and so on down to single ones. Returns the loops that there are then."""
+    left, made = tiles, list[Var]()
+    for count in heights:
+        if count == 1:
+            break
         whole, some, left = s.split(left, count, tail="peel")
         s.unroll(some)
         s.jam(some, front=True)
         made.append(whole)
-        count //= 2
     return [*made, left]
 
 

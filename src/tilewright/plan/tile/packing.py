@@ -143,30 +143,33 @@ def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, m
     """Panels are filled in vectors of their width, or of so many lanes under a mask. One over the end, which has places
     to be filled in, is apart from the others, where there is a loop over `panels`; and so are these places, where it is
     known that so many elements are `left` for it."""
-    if panels and isinstance(only_store(s, panel), Select):
-        s.partition(panels[0])
-        if left:
-            s.partition(s.get_loops(with_copies(s, panel)[-1])[-1], left)
+    _end_apart(s, panel, panels)
+    if panels and left and isinstance(only_store(s, panel), Select):
+        s.partition(s.get_loops(with_copies(s, panel)[-1])[-1], left)
     for copy in with_copies(s, panel):
         lane = s.get_loops(copy)[-1]
         s.vectorize(s.split(lane, masked, tail="mask")[1] if masked else lane)
 
 
-def fill_turned(s: Schedule, panel: str, lanes: int) -> None:
+def fill_turned(s: Schedule, panel: str, lanes: int, panels: Sequence[Var]) -> None:
     """Panels of an operand whose columns lie apart, and terms next to each other, are filled in vectors of columns, a
-    few terms at a time: they are transposed in registers. A panel over the end is apart from the others."""
-    panels = s.get_loops(panel)[-3]
-    if isinstance(only_store(s, panel), Select):
-        s.partition(panels)
+    few terms at a time: they are transposed in registers. A panel over the end is apart from the others, where there is
+    a loop over `panels`."""
+    _end_apart(s, panel, panels)
     for copy in with_copies(s, panel):
-        *outer, term, lane = s.get_loops(copy)
-        s.parallel(outer[0])
-        vectors, lane = s.split(lane, lanes)
+        *_, term, lane = s.get_loops(copy)
+        vectors, lane = s.split(lane, lanes, tail="mask")
         if extent(s, term) % SHORTEST_LANES == 0:
             term, few = s.split(term, SHORTEST_LANES)
             s.reorder(vectors, term, few)
             s.unroll(few)
         s.vectorize(lane)
+
+
+def _end_apart(s: Schedule, panel: str, panels: Sequence[Var]) -> None:
+    """A panel over the end, which has places to be filled in, is apart from the others."""
+    if panels and isinstance(only_store(s, panel), Select):
+        s.partition(panels[0])
 
 
 def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var, lanes: int) -> None:
