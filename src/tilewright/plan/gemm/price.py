@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.analysis.zero_terms import left_out
-from tilewright.plan.gemm.choice import Choice
+from tilewright.plan.gemm.choice import SPREAD, Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import MARGIN, RegisterTile, Sums, added_cycles, cycles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
@@ -203,7 +203,9 @@ def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     elif choice.prefetch_tiles is not None:
         first = choice.prefetch_tiles * choice.part.rows / choice.tile.rows
         hidden, asked = hidden * min(first / tiles, 1.0), min(tiles / first, 1.0)
-    found = _asking(whole, target) + max(asked * whole * panel_cycles(level, target, asked=True) - hidden, 0.0)
+    comes = asked * whole * panel_cycles(level, target, asked=True)
+    waits = target.core.unhidden * max(comes - hidden / SPREAD, 0.0)
+    found = _asking(whole, target) + max(comes - hidden, waits)
     # Nothing asks for columns left over, in a loop of their own, and for the first panel, unless its tiles do.
     alone = 0 if choice.block_panels else size.columns % choice.tile.columns
     alone += 0 if choice.distance else min(choice.tile.columns, size.columns - alone)
