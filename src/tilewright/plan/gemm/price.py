@@ -196,16 +196,18 @@ def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
         return added_cycles(read, tile, target, panel=level) + pages * wait_cycles(level, target)
-    hidden, asked = (1 - target.core.unhidden) * _work(sums, runs, target), 1.0
+    hidden, asked, waits = (1 - target.core.unhidden) * _work(sums, runs, target), 1.0, 0.0
+    comes = whole * panel_cycles(level, target, asked=True)
     tiles = sums.rows / choice.tile.rows
     if choice.distance:
         hidden /= max(tiles, 1.0)
     elif choice.prefetch_tiles is not None:
         first = choice.prefetch_tiles * choice.part.rows / choice.tile.rows
-        hidden, asked = hidden * min(first / tiles, 1.0), min(tiles / first, 1.0)
-    comes = asked * whole * panel_cycles(level, target, asked=True)
-    waits = target.core.unhidden * max(comes - hidden / SPREAD, 0.0)
-    found = _asking(whole, target) + max(comes - hidden, waits)
+        if first < tiles:  # some ask for what all could share, faster than it comes
+            hidden *= first / tiles
+            waits = target.core.unhidden * max(comes - hidden / SPREAD, 0.0)
+        asked = min(tiles / first, 1.0)
+    found = _asking(whole, target) + max(asked * comes - hidden, waits)
     # Nothing asks for columns left over, in a loop of their own, and for the first panel, unless its tiles do.
     alone = 0 if choice.block_panels else size.columns % choice.tile.columns
     alone += 0 if choice.distance else min(choice.tile.columns, size.columns - alone)
