@@ -129,6 +129,15 @@ def reaches_far_beyond(node: NodeProto, x: list[Array], opset: int) -> bool:
     return bool(attribute(node, "ceil_mode", 0)) and any(-f % s > 1 for f, s in zip(free, strides, strict=True))
 
 
+def leaves_elements_out(node: NodeProto, x: list[Array], opset: int) -> bool:
+    """Whether windows padded to the size that auto_pad gives end two elements or more before the last one."""
+    if attribute(node, "auto_pad", b"") not in (b"SAME_UPPER", b"SAME_LOWER"):
+        return False
+    sizes, kernel = x[0].shape[2:], attribute(node, "kernel_shape", None)
+    strides = attribute(node, "strides", [1] * len(sizes))
+    return any((-(-n // s) - 1) * s + k - n < -1 for n, s, k in zip(sizes, strides, kernel, strict=True))
+
+
 def has_a_window_of_padding(node: NodeProto, x: list[Array], opset: int) -> bool:
     """Whether a window, where windows are dilated, may have no element."""
     n = x[0].ndim - 2
@@ -145,6 +154,11 @@ WRONG: dict[str, list[Wrong]] = {
     "AveragePool": [
         Wrong(
             is_same_and_dilated, "auto_pad counts dilations in; the evaluator and ONNX Runtime leave them out", False
+        ),
+        Wrong(
+            leaves_elements_out,
+            "there is nothing to pad; the evaluator and ONNX Runtime begin behind the first element, or fail",
+            False,
         ),
         Wrong(
             reaches_far_beyond,
@@ -167,6 +181,8 @@ WRONG: dict[str, list[Wrong]] = {
             "every channel has its bias; the evaluator adds those of the first group to all groups",
         )
     ],
+    "CumProd": [Wrong(is_half, "as for CumSum", False)],
+    "CumSum": [Wrong(is_half, "sums may be in half precision, as the evaluator's are, or in more", False)],
     "DynamicQuantizeLinear": [
         Wrong(
             lambda node, x, opset: not x[0].any(),
@@ -178,6 +194,7 @@ WRONG: dict[str, list[Wrong]] = {
     "GridSample": [Wrong(is_f64, "the evaluator places samples in single precision", False)],
     "MaxPool": [
         Wrong(is_same_and_dilated, "as for AveragePool", False),
+        Wrong(leaves_elements_out, "as for AveragePool", False),
         Wrong(
             lambda node, x, opset: has(node, "pads"),
             "pads are all starts, then all ends; the evaluator takes them as pairs of a start and an end",
