@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tilewright.expr import dtypes
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module, Value
+from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.multiply_integers import multiply_integers
@@ -219,3 +221,23 @@ def test_what_is_no_product_of_whole_numbers_stays() -> None:
         product((1, 8, 4, 4), draw(dtypes.i8, 5, 8, 3, 3), pad=1, fill=1.0, **few),
     ):
         assert multiply_whole(module) is module
+
+
+def test_branches_that_nothing_uses_go_while_products_are_rewritten() -> None:
+    """A function that an earlier one's change left out is not looked for."""
+    unused = parse_module("""
+graph main(b: bool[], z: f32[3]) -> t as y:
+  t: f32[3] = if(b, z, then="double", otherwise="same")
+
+graph double(z: f32[3]) -> s as y:
+  s: f32[3] = add(z, z)
+
+graph same(z: f32[3]) -> s as y:
+  s: f32[3] = neg(z)
+""")
+    module = product((3, 8), draw(dtypes.i8, 8, 5))
+    graph = module.graph.replace(
+        params=(*module.graph.params, *unused.graph.params), nodes=(*unused.graph.nodes, *module.graph.nodes)
+    )
+    made = multiply_integers(dataclasses.replace(module, functions={**unused.functions, "main": graph}), TARGET)
+    assert list(made.functions) == ["main"]

@@ -22,7 +22,7 @@ from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Expr
 from tilewright.graph.constants import Held, array_if_known, held
 from tilewright.graph.names import FreshNames
-from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node, Value
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Attributes, TypeContext
 from tilewright.graph.symbolic import Constant, Require
 from tilewright.report.errors import UserError
@@ -32,9 +32,9 @@ Array = np.ndarray[Any, Any]
 
 
 def over_graphs(module: Module, change: Callable[[Module, GraphFunction], Module]) -> Module:
-    """The module after `change` for each of its graph functions."""
+    """The module after `change` for each of its graph functions; a change may leave out others that nothing uses."""
     for name in module.functions:
-        function: AnyFunction = module.functions[name]
+        function = module.functions.get(name)
         if isinstance(function, GraphFunction):
             module = change(module, function)
     return module
