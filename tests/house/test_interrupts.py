@@ -171,15 +171,15 @@ def test_a_long_scan_is_interrupted(tmp_path: Path) -> None:
 
 
 TELLING = """
-from tilewright.runtime.executable import Executable
+from tilewright.runtime.entering import Entering
 
-enter = Executable._enter
+enter = Entering.__call__
 
 def telling(self, *arguments):
     print("running", flush=True)
     enter(self, *arguments)
 
-Executable._enter = telling
+Entering.__call__ = telling
 """
 
 

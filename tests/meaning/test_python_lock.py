@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.runtime import executable
-from tilewright.runtime.executable import LONG, LOOK, SHORT
+from tilewright.runtime import entering
+from tilewright.runtime.entering import LONG, LOOK, SHORT
 
 ROWS = """
 graph main[n](x: f32[n, 4]) -> y:
@@ -28,10 +28,11 @@ class Watched:
         self.took = SHORT * 2
         self.waits = 0
         self.time = self.own_time = 0
-        monkeypatch.setattr(executable, "perf_counter_ns", lambda: self.time)
-        monkeypatch.setattr(executable, "thread_time_ns", lambda: self.own_time)
+        native = self.exe._enter
+        monkeypatch.setattr(entering, "perf_counter_ns", lambda: self.time)
+        monkeypatch.setattr(entering, "thread_time_ns", lambda: self.own_time)
         for name in ("entry", "held"):
-            monkeypatch.setattr(self.exe, f"_{name}", self._watch(name, getattr(self.exe, f"_{name}")))
+            monkeypatch.setattr(native, f"_{name}", self._watch(name, getattr(native, f"_{name}")))
 
     def _watch(self, name: str, enter: Callable[..., int]) -> Callable[..., int]:
         def call(*arguments: object) -> int:
@@ -100,16 +101,16 @@ def test_each_thread_finds_out_by_itself(watched: Watched) -> None:
 def test_a_call_that_asks_for_memory_is_not_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry point returns at once when the arena is too small: what counts is the call that did the work."""
     watched = Watched(monkeypatch)
-    enter, asked = watched.exe._entry, []
+    enter, asked = watched.exe._enter._entry, []
 
     def ask_first(*arguments: object) -> int:
         if not asked:
             asked.append(True)
             watched.exe._threads.frame.fault[0] = 64
-            return executable.ARENA_TOO_SMALL
+            return entering.ARENA_TOO_SMALL
         return enter(*arguments)
 
-    monkeypatch.setattr(watched.exe, "_entry", ask_first)
+    monkeypatch.setattr(watched.exe._enter, "_entry", ask_first)
     watched(2, SHORT)
     watched(2, SHORT)
     assert watched.calls == ["entry"] * 2

@@ -12,19 +12,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from tilewright.codegen.abi import ARENA_TOO_SMALL, INTERRUPTED, ROOM_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
 from tilewright.report.arguments import check_kind, check_seconds
-from tilewright.report.errors import RuntimeFault, UserError
+from tilewright.report.errors import UserError
 from tilewright.report.nearest import suggest
 from tilewright.runtime.checked import Guarded, GuardedConstants, require_same
 from tilewright.runtime.convert import mapping_given, to_array
 from tilewright.runtime.describe import describe
+from tilewright.runtime.entering import Entering
 from tilewright.runtime.file import write_programs
 from tilewright.runtime.frame import Frame, Frames, FrameShape
 from tilewright.runtime.inspected import Inspected
@@ -45,18 +44,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-SHORT = 50_000
-"""A call shorter than this, in nanoseconds, keeps Python's lock (the GIL): to release it costs as much, and waiting
-threads get it after five milliseconds anyway."""
-
-LONG = 2 * SHORT
-"""A call that kept the lock for longer than this, in nanoseconds, makes the next one release it."""
-
 FOR_SUBNORMALS = 0.25
 """Seconds at most of a profile in which calls with and without subnormal numbers are compared."""
-
-LOOK = 8
-"""One in this many calls that release the lock is timed by its thread's processor time."""
 
 
 class Executable(Inspected):
@@ -85,8 +74,7 @@ class Executable(Inspected):
         self.cached = cached
         self.interface = interface = program.interface
         self._native = NativeCode(program.code, program.target)
-        self._entry, self._held = self._native.entry, self._native.held
-        self._faults = program.faults
+        self._enter = Entering(self._native, program.faults)
         self._constant_pointers = _addresses(program.constants)
         self._bind = interface.binder()
         self._prepare = make_prepare(interface, self._bind) if weights is None else _refuse
@@ -267,13 +255,9 @@ class Executable(Inspected):
         value it must not go on with."""
         frame, symbols = self._threads.take(), tuple(sizes)
         try:
-            frame.pointers[: len(addresses)] = addresses
-            if symbols:
-                frame.sizes[: len(symbols)] = symbols
+            frame.fill(addresses, symbols, constants)
             if self._guarded_constants is not None:
                 frame.begin(self._guarded_constants.at(True) if constants is None else constants, True)
-            elif constants is not None:
-                frame.read_constants(constants)
             self._enter(frame, symbols)
         finally:
             frame.give_back()
@@ -283,11 +267,7 @@ class Executable(Inspected):
         """A call like that of `call_at` whose kernels the caller runs part by part, for programs without branches that
         are not checked."""
         frame, symbols = self._threads.take(), tuple(sizes)
-        frame.pointers[: len(addresses)] = addresses
-        if symbols:
-            frame.sizes[: len(symbols)] = symbols
-        if constants is not None:
-            frame.read_constants(constants)
+        frame.fill(addresses, symbols, constants)
         return PartedCall(frame, lambda: self._enter(frame, symbols))
 
     def native_call(self) -> tuple[int, int]:
@@ -318,43 +298,6 @@ class Executable(Inspected):
     def _whole_program(self) -> Program:
         """The program, which has all of its constants. UserError where callers give them."""
         return self.program if self.weights is None else _refuse()
-
-    def _enter(self, frame: Frame, symbols: tuple[int, ...]) -> None:
-        """Calls native code; again with a larger arena, or a larger size, when it asks for one. Where the arena would
-        be too large, sizes that earlier calls made larger are small again. Keeps Python's lock where this thread's last
-        call of these sizes was short."""
-        shrunk = False
-        while True:
-            is_short = frame.short == symbols
-            entry, clock = self._held if is_short else self._entry, perf_counter_ns
-            if not is_short:
-                # A call that releases the lock waits for it afterwards, so some are timed by the thread's processor
-                # time, which costs a system call.
-                frame.looks += 1
-                clock = perf_counter_ns if frame.looks % LOOK else thread_time_ns
-            start = clock()
-            status = entry(frame.call_at)
-            if status == 0:
-                took = clock() - start
-                if is_short and took >= LONG:
-                    frame.short, frame.looks = None, -1  # it may have been interrupted: the next one is looked at
-                elif not is_short and took < SHORT:
-                    frame.short = symbols
-                return
-            if status > 0:
-                raise self._faults[status - 1].fault(frame.fault)
-            if status == INTERRUPTED:
-                frame.interrupted()
-            needed = int(frame.fault[0])
-            if status != ARENA_TOO_SMALL:
-                frame.enlarge(ROOM_TOO_SMALL - status, needed)
-                continue
-            try:
-                frame.grow(needed)
-            except RuntimeFault:
-                if not frame.shrink() or shrunk:
-                    raise
-                shrunk = True
 
     def _collect(
         self, outputs: Sequence[Array | None], frame: Frame, wanted: Sequence[Array | None] | None

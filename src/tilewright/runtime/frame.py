@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,15 @@ class Frame:
         self.at_end = at_end
         self.record[_CONSTANTS] = constants
         self._forget_guards()
+
+    def fill(self, addresses: Sequence[int], symbols: tuple[int, ...], constants: int | None) -> None:
+        """Has the next call run on memory at these addresses, with these values of symbols and, from now on, the
+        constants of a table, where there is one."""
+        self.pointers[: len(addresses)] = addresses
+        if symbols:
+            self.sizes[: len(symbols)] = symbols
+        if constants is not None:
+            self.read_constants(constants)
 
     def read_constants(self, table: int) -> None:
         """Has calls from now on read their constants at the addresses of this table."""
