@@ -69,11 +69,13 @@ def has_odd_zero_point(node: NodeProto, x: list[Array], opset: int) -> bool:
 
 def sums_extremes_apart(node: NodeProto, x: list[Array], opset: int) -> bool:
     """Whether an index of one operand alone is summed over, so that it may be before the product or behind it, and
-    numbers are so large that this decides between them and infinities or NaN."""
+    numbers are so large that this decides between them and infinities or NaN; or whether there are several products,
+    and numbers so small that some of these lose digits."""
     terms, _, result = attribute(node, "equation", b"").decode().partition("->")
     alone = [n for n in terms if n.isalpha() and terms.count(n) == 1 and n not in result]
     sizes = [np.abs(a.astype(np.float64)) for a in x if a.dtype.kind not in "iu"]
-    return len(x) > 1 and bool(alone) and not all((size < 1e18).all() for size in sizes)
+    large = len(x) > 1 and bool(alone) and not all((size < 1e18).all() for size in sizes)
+    return large or (len(x) > 2 and any(((size > 0) & (size < 1e-18)).any() for size in sizes))
 
 
 def is_of_integers(node: NodeProto, x: list[Array], opset: int) -> bool:
