@@ -380,7 +380,7 @@ def test_rows_left_over_run_in_parts_of_a_tile() -> None:
 
 @pytest.mark.parametrize("target", [WIDE, V3])
 def test_rows_left_over_take_no_longer_than_in_halves_of_a_tile(target: Target) -> None:
-    """Of all tiles that are likely for a dynamic number of rows, and in code of twice its rows at most."""
+    """Of all tiles that are likely for a dynamic number of rows, and in code of a quarter more rows at most."""
     product = recognise(Facts(Case("m", 3072, 768, True).function()))
     assert product is not None
     size, shorter = product.size, set[bool]()
@@ -396,7 +396,7 @@ def test_rows_left_over_take_no_longer_than_in_halves_of_a_tile(target: Target) 
 
     for tile in likely_tiles(size, target):
         parts = best_parts(size, tile, target)
-        assert sum(parts) <= 2 * tile.rows and list(parts) == sorted(set(parts), reverse=True)
+        assert 4 * sum(parts) <= 5 * tile.rows and list(parts) == sorted(set(parts), reverse=True)
         halves = [rows for n in range(1, 5) if (rows := tile.rows >> n)]
         shorter.add(cycles(tile, parts) < cycles(tile, halves))
         assert cycles(tile, parts) <= cycles(tile, halves)

@@ -282,7 +282,8 @@ def tiles_ahead(size: Size, tile: RegisterTile, target: Target) -> int:
 def best_parts(size: Size, tile: RegisterTile, target: Target) -> tuple[int, ...]:
     """The tiles in which rows that are left over take the least in the mean, the tallest first: multiples of one, which
     divides the tile's, up to half of it. One after the other is added that saves most, as long as that is more than
-    prices err by: each is code that takes time to compile."""
+    prices err by, and all of them have at most a quarter more rows than the tile: code takes time to compile."""
+    room = tile.rows + tile.rows // 4
 
     @lru_cache
     def term(rows: int) -> float:
@@ -295,7 +296,8 @@ def best_parts(size: Size, tile: RegisterTile, target: Target) -> tuple[int, ...
     def grown(least: int) -> tuple[int, ...]:
         parts: tuple[int, ...] = (least,)
         while True:
-            taller = (rows for rows in range(2 * least, tile.rows // 2 + 1, least) if rows not in parts)
+            most = min(tile.rows // 2, room - sum(parts))
+            taller = (rows for rows in range(2 * least, most + 1, least) if rows not in parts)
             more = [tuple(sorted((*parts, rows), reverse=True)) for rows in taller]
             best = min(more, key=left_over, default=parts)
             if best == parts or not contraction.pays(left_over(parts), left_over(best)):
