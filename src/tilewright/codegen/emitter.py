@@ -29,7 +29,7 @@ class Emitter:
     `loaded` has values loaded from memory; `loops` has the loops around the emitted code, outermost first; `allocas`
     are the instructions at the start of the function. `converts_f16` says whether any cast is between f16 and f32, for
     which a target needs instructions; `byte_dots` are those that the target has for `dot_bytes`, by their lanes;
-    `casts_saturate` says whether its conversions of vectors to integers do."""
+    `casts_saturate` is the target's."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

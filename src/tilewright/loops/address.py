@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.expr.nodes import Add, Broadcast, Const, Expr, Max, Min, Mul, Ramp, Sub, as_expr, const
+from tilewright.expr.nodes import Add, Broadcast, Const, Expr, Ramp, Sub, const
 from tilewright.loops.known_lanes import known_sum
 from tilewright.loops.nodes import Buffer, Load
 
@@ -69,19 +69,6 @@ def _without_scalars(index: Expr) -> tuple[Expr, Expr]:
             scalar, inner = _without_scalars(rest)
             return a + scalar, inner
     return const(0), index
-
-
-def lane_of(e: Expr, n: int) -> Expr | None:
-    """Lane n of a vector of indices, as a scalar; None where it is no sum, product or bound of others."""
-    match e:
-        case Broadcast(a, _):
-            return a
-        case Ramp(base, step, _):
-            return base + step * n
-        case Add(a, b) | Sub(a, b) | Mul(a, b) | Min(a, b) | Max(a, b) if e.lanes > 1:
-            one, two = lane_of(a, n), lane_of(b, n)
-            return None if one is None or two is None else as_expr(e.rebuild((one, two)))
-    return None
 
 
 DEEPEST_SUM = 32

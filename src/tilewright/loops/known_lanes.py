@@ -1,4 +1,5 @@
-"""Vectors of indices of which a compiler knows all but where they begin: a scalar, and a number for each lane.
+"""Vectors of indices by their lanes: those of which a compiler knows all but where they begin, a scalar and a number
+for each lane; and one lane of others, as a scalar.
 
 broadcast(j*18, 8) + ramp(0, 1, 8) % broadcast(2, 8)      =>      j*18, (0, 1, 0, 1, 0, 1, 0, 1)
 """
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import floordiv, mod, mul
 
-from tilewright.expr.nodes import Add, Broadcast, Const, Expr, FloorDiv, Mod, Mul, Ramp, Sub, const
+from tilewright.expr.nodes import Add, Broadcast, Const, Expr, FloorDiv, Max, Min, Mod, Mul, Ramp, Sub, as_expr, const
 
 Known = tuple[Expr, tuple[int, ...]]
 
@@ -71,3 +72,16 @@ def repeated(at: tuple[int, ...]) -> tuple[int, ...]:
             found = set(places[:period])
             return places if found == set(range(len(found))) and len(found) > 1 else ()
     return ()
+
+
+def lane_of(e: Expr, n: int) -> Expr | None:
+    """Lane n of a vector of indices, as a scalar; None where it is no sum, product or bound of others."""
+    match e:
+        case Broadcast(a, _):
+            return a
+        case Ramp(base, step, _):
+            return base + step * n
+        case Add(a, b) | Sub(a, b) | Mul(a, b) | Min(a, b) | Max(a, b) if e.lanes > 1:
+            one, two = lane_of(a, n), lane_of(b, n)
+            return None if one is None or two is None else as_expr(e.rebuild((one, two)))
+    return None

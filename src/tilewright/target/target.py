@@ -137,7 +137,8 @@ class Target:
 
     @property
     def casts_saturate(self) -> bool:
-        """Whether conversions of vectors of floats to integers end at those of the integer, and make 0 of NaN."""
+        """Whether LLVM converts vectors of floats to integers as vectors where numbers beyond the range become its
+        ends, and NaN becomes 0; else it takes them lane by lane."""
         return self.architecture != "x86_64"
 
     @property

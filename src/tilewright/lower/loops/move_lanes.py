@@ -29,9 +29,9 @@ from collections.abc import Iterator, Sequence
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, Shuffle, const
-from tilewright.loops.address import Address, address, every_second, is_inside, is_number, is_one, lane_of, steps_of
+from tilewright.loops.address import Address, address, every_second, is_inside, is_number, is_one, steps_of
 from tilewright.loops.edit import loads_of
-from tilewright.loops.known_lanes import repeated
+from tilewright.loops.known_lanes import lane_of, repeated
 from tilewright.loops.nodes import COMPOUND, Buffer, Function, If, Load, Seq, Stmt, Store, seq
 from tilewright.target import Target
 from tilewright.types.scopes import Scope

@@ -116,7 +116,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
-    heights = [rows // choice.part.rows for rows in (choice.tile.rows, *(choice.parts or ()))]
+    heights = [height // choice.part.rows for height in (choice.tile.rows, *(choice.parts or ()))]
     choice = choice.of_parts()
     in_first_tile = choice.first_packs and found.rows is not None and isinstance(found.extents[found.rows], Const)
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
