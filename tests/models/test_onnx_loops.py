@@ -171,6 +171,24 @@ def test_states_whose_batch_is_another_symbol() -> None:
         tw.compile(model)(rand(6, 3, 4), rand(1, 2, 5))
 
 
+@pytest.mark.parametrize("rows", [3, "rows"])
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_lengths_whose_batch_is_another_size(op: str, rows: int | str) -> None:
+    """What the file says of X's batch and of the lengths' is equal in each call; states have X's."""
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    node = helper.make_node(op, ["x", "w", "r", "", "lengths"], ["y", "h"], hidden_size=5)
+    weights = {"w": rand(1, gates * 5, 4), "r": rand(1, gates * 5, 5)}
+    model = model_of([node], {"x": ["steps", "batch", 4]}, ["y", "h"], **weights)
+    model.graph.input.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [rows]))
+    module = read(model)
+    verify(module)
+    feeds = {"x": rand(6, 3, 4), "lengths": np.array([6, 1, 4], np.int32)}
+    wanted = evaluate(module, feeds)
+    for name, found in tw.compile(module).run(feeds).items():
+        np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
+    assert wanted["y"][3, 0, 2].all() and not wanted["y"][4:, 0, 2].any()
+
+
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
 def test_both_directions_are_each_the_layer_of_one(op: str) -> None:
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]

@@ -170,6 +170,7 @@ def _recurrent(
     check_inputs(b, count, x, weights, bias, lengths, initial, peepholes)
     if lengths is not None:
         lengths = b.checked(lengths, x.shape[0] + 1, "sequence_lens, at most the number of steps", from_end=False)
+        lengths = b.reshape(lengths, [x.shape[1]])  # which is a number for one and a name for the other, at times
     rows: list[tuple[Tensor, list[Tensor]]] = []
     for d in range(len(weights.of_input)):
         layer = _layer(b, d, count, weights, bias, peepholes, settings)
