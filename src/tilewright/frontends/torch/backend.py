@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
-import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._functorch import partitioners
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from tilewright.frontends.torch.apart import take_apart
 from tilewright.frontends.torch.call import Call
 from tilewright.frontends.torch.captured import Captured
 from tilewright.frontends.torch.decompositions import decompositions
@@ -22,6 +23,7 @@ from tilewright.frontends.torch.fallbacks import TorchWarning, place_of, refuse,
 from tilewright.frontends.torch.kept import Keeper
 from tilewright.frontends.torch.options import ERROR, PACKED, Options
 from tilewright.frontends.torch.ports import Node
+from tilewright.frontends.torch.saved import choose
 from tilewright.frontends.torch.weights import steady_inputs
 from tilewright.report.errors import InternalError, UserError
 
@@ -57,12 +59,12 @@ def make_backend(
     return backend
 
 
-def partition(*arguments: Any, **named: Any) -> Any:
-    """Parts a graph into a forward and a backward one, by the least of bytes that the former saves for the latter. What
-    follows from something that is saved is computed again, though it may be a tensor of its own then, too: such as what
-    a ReLU made."""
-    with torch._functorch.config.patch(ban_recompute_materialized_backward=False):
-        return min_cut_rematerialization_partition(*arguments, **named)
+def partition(joint: Any, *arguments: Any, **named: Any) -> Any:
+    """Parts a graph into a forward and a backward one, as PyTorch does, but for the choice of what is saved
+    (`saved.py`)."""
+    take_apart(joint.graph)
+    with mock.patch.object(partitioners, "choose_saved_values_set", choose):
+        return partitioners.min_cut_rematerialization_partition(joint, *arguments, **named)
 
 
 def compile_graph(

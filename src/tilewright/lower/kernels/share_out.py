@@ -33,11 +33,12 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.work import Work
 from tilewright.loops.edit import loops_inside, statements
 from tilewright.loops.nodes import Block, CallFunction, For, Function, If, LoopKind, Prefetch, Seq, Stmt, Store, seq
-from tilewright.plan.price.points import iterations, nest_seconds, vector_cycles
+from tilewright.plan.price.points import iterations, nest_seconds
 from tilewright.schedule.find import nests
 from tilewright.schedule.loops.rearrange import fused
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.vectors import vector_cycles
 
 
 def share_out(function: Function, target: Target) -> Function:

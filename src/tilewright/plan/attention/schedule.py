@@ -34,7 +34,7 @@ from tilewright.plan.by_rows import ByRows, OfRows
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
-from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles, vector_cycles
+from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile.packing import fill_panels, fill_turned, pack
 from tilewright.plan.tile.registers import hold_sums, made_by
@@ -42,6 +42,7 @@ from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.transfer import byte_cycles, fits
+from tilewright.target.vectors import vector_cycles
 from tilewright.types.scopes import Scope
 
 

@@ -22,10 +22,10 @@ from tilewright.ops.index_maps import Spec
 from tilewright.ops.pad import PadAttributes
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
-from tilewright.plan.price.points import vector_cycles
 from tilewright.store import Json
 from tilewright.target import Target
 from tilewright.target.transfer import kept, memory, read_seconds, reread_seconds
+from tilewright.target.vectors import vector_cycles
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,10 @@ from tilewright.loops.edit import allocations, loads_of
 from tilewright.loops.nodes import Buffer, For, LoopKind, Stmt, Store
 from tilewright.target import Target
 from tilewright.target.transfer import reread_seconds, rewrite_seconds
+from tilewright.target.vectors import vector_cycles
 from tilewright.types.scopes import Scope
 
 _NOTHING = Work()
-
-
-@lru_cache(maxsize=1 << 10)
-def vector_cycles(work: Work, target: Target, lanes: int) -> float:
-    """Cycles for a vector of `lanes` results. Quotients and roots are stated of f32; wider lanes are fewer."""
-    core = target.core
-    cycles = (work.plain + work.chained * core.chain) * core.add_cycles
-    cycles += work.divides * core.divide_cycles + work.roots * core.sqrt_cycles
-    cycles += work.shuffles * core.shuffle2_cycles + work.gathers * core.gather_cycles
-    return cycles + work.steps * core.fma_latency * lanes / 4
 
 
 def transpose_cycles(elements: float, lanes: int, target: Target) -> float:

@@ -23,8 +23,9 @@ from tilewright.ops.contract import maps_of
 from tilewright.plan.price.contraction import Dot, choose_tiles, least_seconds, pairs_of, pays
 from tilewright.plan.price.convolution import Sizes, channels_fit, direct_seconds, dot_seconds, tiles_seconds
 from tilewright.plan.price.kernels import CostModel, Product
-from tilewright.plan.price.points import copy_cycles, vector_cycles
+from tilewright.plan.price.points import copy_cycles
 from tilewright.plan.rewrite.layout import read_channels
+from tilewright.target.vectors import vector_cycles
 
 
 def choose_rounded(node: Node, model: CostModel) -> tuple[int, ...]:

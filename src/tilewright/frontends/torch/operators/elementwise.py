@@ -16,7 +16,7 @@ from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.registry import handles
 
-_UNARY = {
+FUNCTIONS = {
     "abs": "abs", "neg": "neg", "sqrt": "sqrt", "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1",
     "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh",
     "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf",
@@ -60,7 +60,7 @@ def _logical(op: str) -> Callable[[TorchEmit, Tensor, Tensor], Tensor]:
     return lambda b, x, y: b.map(op, b.truth(x), b.truth(y))
 
 
-for _name, _op in _UNARY.items():
+for _name, _op in FUNCTIONS.items():
     handles(f"aten.{_name}.default")(_unary(_op))
 for _name, _op in _WHOLE.items():
     handles(f"aten.{_name}.default")(_whole(_op))
