@@ -23,8 +23,8 @@ def drawn(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 
 def in_turn(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Cases of the product of these axes: each value of the longest once, with those of the others by turns; or the
-    whole product, in its order."""
+    """Cases of the product of these axes, where each value is read by itself: each of the longest axis once, with those
+    of the others by turns; or the whole product, in its order."""
     if LONG:
         return list(product(*axes))
     return [tuple(axis[n % len(axis)] for axis in axes) for n in range(max(map(len, axes)))]
