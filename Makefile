@@ -30,8 +30,10 @@ long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
 		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py while.py scan.py if.py masks.py levels.py) \
 		tests/meaning/test_ops_*.py \
-		$(addprefix tests/models/test_onnx_,backend.py composed.py) \
-		$(addprefix tests/models/test_torch_,networks.py training.py)
+		$(addprefix tests/models/test_onnx_,attention.py backend.py composed.py loops.py microsoft.py narrow.py qdq.py \
+			quantized.py) \
+		$(addprefix tests/models/test_torch_,networks.py special.py training.py) \
+		$(addprefix tests/models/test_,fuzz_models.py hostile_files.py network_libraries.py transposed_convolution.py)
 
 # Minutes. Small models with extreme integers, in processes of their own: make fuzz-attributes ARGS='--count 500 --first 3000'
 fuzz-attributes: $(TEST)

@@ -22,6 +22,14 @@ def drawn(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     return every if LONG else [every[n] for n in cover([pairs(list(enumerate(case))) for case in every])]
 
 
+def in_turn(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Cases of the product of these axes, where each value is read by itself: each of the longest axis once, with those
+    of the others by turns; or the whole product, in its order."""
+    if LONG:
+        return list(product(*axes))
+    return [tuple(axis[n % len(axis)] for axis in axes) for n in range(max(map(len, axes)))]
+
+
 def pairs(values: Collection[Hashable]) -> set[Hashable]:
     """All pairs of what a case has."""
     return set(combinations(values, 2))

@@ -4,6 +4,7 @@
     python tests/models/file_runs.py --show 17                     one case: what was done to what, and what came of it
     python tests/models/file_runs.py --keep 17 DIRECTORY           its files
     python tests/models/file_runs.py --corpus bomb               files of the corpus (file_corpus.py) of such a name
+    python tests/models/file_runs.py --corpus --large            all of them, and those that take seconds each
 
 A case is right when reading, compiling or running ends in an error for users (`UserError`, `RuntimeFault`), or when its
 results are those of the graph's evaluator. Half of the programs check every access (TILEWRIGHT_CHECK). A crash, a hang,
@@ -30,7 +31,7 @@ from typing import Any
 
 import isolated
 import numpy as np
-from file_corpus import CORPUS
+from file_corpus import CORPUS, LARGE
 from file_mutations import Case, draw
 from file_seeds import Seed, installed_seeds, own_seeds
 
@@ -243,7 +244,7 @@ def all_files() -> Files:
 
 def run_trap(name: str) -> tuple[str, str]:
     """What came of a file of the corpus; one that ends in what it may not is a defect."""
-    trap = CORPUS[name]()
+    trap = {**CORPUS, **LARGE}[name]()
     with tempfile.TemporaryDirectory() as folder:
         try:
             exe = compile(trap.write(Path(folder)))
@@ -290,12 +291,14 @@ def main() -> int:
     parser.add_argument("--show", type=int)
     parser.add_argument("--keep", nargs=2, metavar=("NUMBER", "DIRECTORY"))
     parser.add_argument("--corpus", nargs="?", const="")
+    parser.add_argument("--large", action="store_true")
     chosen = parser.parse_args()
     isolated.prepare()
     os.environ["TILEWRIGHT_NUM_THREADS"] = "1"
     np.seterr(all="ignore")
     if chosen.corpus is not None:
-        return run_corpus([name for name in CORPUS if chosen.corpus in name], chosen.processes)
+        names = [*CORPUS, *(LARGE if chosen.large else ())]
+        return run_corpus([name for name in names if chosen.corpus in name], chosen.processes)
     files = all_files()
     if chosen.keep:
         print(written(files.case(int(chosen.keep[0])), Path(chosen.keep[1])))

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 
-import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-FEW = 8
-"""Integers in an input that say what is to be done, such as axes or a shape."""
+ELEMENT_TYPES = ("to", "dtype")
+"""Attributes whose integers are element types."""
 
 
-def features_of(model: ModelProto, inputs: Sequence[object]) -> list[Hashable]:
-    """Versions of operator sets; of each node its operator, attributes, inputs and outputs that are there; of each
-    input and output of the model its element type, rank, and which dimensions are empty, or of one element; and few
-    integers themselves. Those of a model of one node come with its operator."""
+def features_of(model: ModelProto) -> set[Hashable]:
+    """Of each node its operator, its attributes, and which inputs and outputs are there; of each input and output of
+    the model its element type; whether one is empty; the rank of the first input. Those of a model of one node come
+    with its operator."""
     graph = model.graph
     alone = graph.node[0].op_type if len(graph.node) == 1 else f"… {graph.node[-1].op_type}"
-    found: dict[Hashable, None] = dict.fromkeys((alone, o.domain, o.version) for o in model.opset_import)
-    for node in graph.node:
-        found |= dict.fromkeys(_features_of_node(node))
+    found: set[Hashable] = {feature for node in graph.node for feature in _features_of_node(node)}
     for way, infos in (("in", graph.input), ("out", graph.output)):
         for n, info in enumerate(infos):
             type = info.type.tensor_type
-            sizes = tuple(min(d.dim_value, 2) if d.HasField("dim_value") else None for d in type.shape.dim)
-            found |= dict.fromkeys([(alone, way, n, "type", type.elem_type), (alone, way, n, sizes)])
-    for n, given in enumerate(inputs):
-        if isinstance(given, np.ndarray) and given.dtype.kind == "i" and given.size <= FEW:
-            found[alone, n, given.tobytes()] = None
-    return list(found)
+            found.add((alone, way, n, type.elem_type))
+            if any(d.HasField("dim_value") and d.dim_value == 0 for d in type.shape.dim):
+                found.add((alone, "empty"))
+    for info in graph.input[:1]:
+        found.add((alone, "rank", len(info.type.tensor_type.shape.dim)))
+    return found
 
 
 def _features_of_node(node: NodeProto) -> Iterator[tuple[Hashable, ...]]:
-    yield node.op_type, tuple(sorted(attribute.name for attribute in node.attribute))
+    """Of an attribute that is text or an element type its value, of another integer its sign. The attributes
+    and absent inputs of a reduction are those of all: axes are read in the same way."""
+    family = "Reduce" if node.op_type.startswith("Reduce") else node.op_type
+    yield node.op_type, "alone"
+    yield family, "in", tuple(map(bool, node.input))
+    yield family, "out", tuple(map(bool, node.output))
     for attribute in node.attribute:
         value = helper.get_attribute_value(attribute)
-        is_data = hasattr(value, "SerializeToString")
-        yield node.op_type, attribute.name, attribute.type if is_data else repr(value)
-    yield node.op_type, "in", tuple(map(bool, node.input))
-    yield node.op_type, "out", tuple(map(bool, node.output))
+        if isinstance(value, int) and attribute.name not in ELEMENT_TYPES:
+            value = (value > 0) - (value < 0)
+        yield family, attribute.name, value if isinstance(value, int | bytes) else attribute.type

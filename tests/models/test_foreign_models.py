@@ -74,7 +74,7 @@ def network(name: str) -> tuple[bytes, Arrays, Arrays]:
         feeds = {p.name: rng.random(p.type.static_shape(), np.float32) for p in exe.inputs}
         return model, feeds, exe.run(feeds)
     if name == SMALL:
-        graph = mobilenet_v3_large(MOBILENET_V3_LARGE[:6], widths=(64, 96), size=48, classes=20)
+        graph = mobilenet_v3_large(MOBILENET_V3_LARGE[:4], widths=(64, 96), size=32, classes=20)
     else:
         graph = next(n for n in NETWORKS if n.name == name).build()
     model = graph.model().SerializeToString()

@@ -11,6 +11,7 @@ import pytest
 from microsoft_nodes import Array, integers, node, normal, number
 
 import tilewright as tw
+from drawn import in_turn
 from tilewright.frontends.onnx import read
 
 BATCH, PLACES, HEADS, SIZE = 2, 6, 3, 16
@@ -47,8 +48,7 @@ def past(*shape: int) -> Array:
     return normal(*shape) / 2
 
 
-@pytest.mark.parametrize("unidirectional", [0, 1])
-@pytest.mark.parametrize("mask", [None, *MASKS])
+@pytest.mark.parametrize(("mask", "unidirectional"), in_turn([None, *MASKS], [0, 1]))
 def test_attentions_with_masks(mask: str | None, unidirectional: int) -> None:
     feeds = {"x": normal(BATCH, PLACES, 20)} | ({} if mask is None else {"m": MASKS[mask]})
     constants = {"w": normal(20, 3 * HIDDEN) / 4, "b": normal(3 * HIDDEN)}
@@ -97,8 +97,7 @@ def separate(keys: int = PLACES, values: int = HIDDEN) -> dict[str, Array]:
     return {name: normal(BATCH, *shape) for name, shape in sizes.items()}
 
 
-@pytest.mark.parametrize("mask", [None, "ends", "keys", "queries and keys"])
-@pytest.mark.parametrize("unidirectional", [0, 1])
+@pytest.mark.parametrize(("mask", "unidirectional"), in_turn([None, "ends", "keys", "queries and keys"], [1, 0]))
 def test_multi_head_attentions(mask: str | None, unidirectional: int) -> None:
     feeds = separate(values=HEADS * 4) | ({} if mask is None else {"m": MASKS[mask]})
     constants = {"b": normal(2 * HIDDEN + HEADS * 4)}
@@ -163,9 +162,12 @@ def grouped(new: int, before: int, room: int, *, packed: bool = False) -> tuple[
 HEADS_OF_GROUPS = {"num_heads": QUERY_HEADS, "kv_num_heads": GROUPS}
 
 
-@pytest.mark.parametrize(("new", "before", "room"), [(5, 0, 0), (5, 0, 9), (1, 4, 4), (1, 4, 9), (3, 4, 4), (3, 4, 9)])
-@pytest.mark.parametrize("rotary", [False, True])
-def test_grouped_attentions(new: int, before: int, room: int, rotary: bool) -> None:
+PLACES_AND_ROOM = [(5, 0, 0), (5, 0, 9), (1, 4, 4), (1, 4, 9), (3, 4, 4), (3, 4, 9)]
+
+
+@pytest.mark.parametrize(("sizes", "rotary"), in_turn(PLACES_AND_ROOM, [False, True]))
+def test_grouped_attentions(sizes: tuple[int, int, int], rotary: bool) -> None:
+    new, before, room = sizes
     names, feeds = grouped(new, before, room, packed=rotary)
     tables = {"c": np.cos(normal(16, SIZE // 2)), "s": np.sin(normal(16, SIZE // 2))} if rotary else {}
     attributes: dict[str, Any] = HEADS_OF_GROUPS | ({"do_rotary": 1, "rotary_interleaved": new % 2} if rotary else {})
@@ -175,12 +177,10 @@ def test_grouped_attentions(new: int, before: int, room: int, rotary: bool) -> N
 
 
 def test_grouped_attentions_with_other_scores() -> None:
-    for attributes in (
-        {"local_window_size": 3}, {"softcap": 1.5}, {"scale": 0.25}, {"smooth_softmax": 1}, {"causal": 0},
-    ):  # fmt: skip
-        for sizes in ((6, 0, 0), (1, 7, 12)):
-            names, feeds = grouped(*sizes)
-            check(node("GroupQueryAttention", names, "y nk nv", **HEADS_OF_GROUPS, **attributes), feeds)
+    others = [{"local_window_size": 3}, {"softcap": 1.5}, {"scale": 0.25}, {"smooth_softmax": 1}, {"causal": 0}]
+    for attributes, sizes in in_turn(others, [(6, 0, 0), (1, 7, 12)]):
+        names, feeds = grouped(*sizes)
+        check(node("GroupQueryAttention", names, "y nk nv", **HEADS_OF_GROUPS, **attributes), feeds)
     names, feeds = grouped(3, 4, 9)
     more = {"a": normal(1, QUERY_HEADS, 3, 7), "h": normal(QUERY_HEADS)}
     made = node("GroupQueryAttention", f"{names} - - - a h", "y nk nv", **HEADS_OF_GROUPS)

@@ -13,7 +13,7 @@ from onnx_runtime import session_of
 
 import tilewright as tw
 from compiled_once import compiled
-from drawn import drawn
+from drawn import drawn, in_turn
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.report.errors import TilewrightError
@@ -110,11 +110,12 @@ def random_boxes(batch: int, classes: int, count: int, seed: int) -> dict[str, A
     return {"boxes": boxes, "scores": scores}
 
 
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize(
-    ("most", "overlap", "least"), [(3, 0.1, 0.3), (100, 0.3, None), (2**62, 0.0, 0.5), (0, 0.5, 0.0)]
-)
-def test_non_max_suppression(most: int, overlap: float, least: float | None, center: bool) -> None:
+LIMITS = [(3, 0.1, 0.3), (100, 0.3, None), (2**62, 0.0, 0.5), (0, 0.5, 0.0)]
+
+
+@pytest.mark.parametrize(("given", "center"), in_turn(LIMITS, [False, True]))
+def test_non_max_suppression(given: tuple[int, float, float | None], center: bool) -> None:
+    most, overlap, least = given
     limits = {"m": np.array([most]), "o": np.array([overlap], np.float32)}
     limits |= {} if least is None else {"s": np.array([least], np.float32)}
     node = helper.make_node("NonMaxSuppression", ["boxes", "scores", *limits], ["y"], center_point_box=int(center))
@@ -171,11 +172,10 @@ def test_max_roi_pool() -> None:
         "x": draw.normal(size=(2, 3, 9, 11)).astype(np.float32),
         "r": np.array([[0, 0, 0, 10, 8], [1, 3, 2, 5, 9], [1, 4, 4, 4, 4], [0, 6, 7, 30, 40]], np.float32),
     }
-    for shape, scale in (((2, 2), 1.0), ((3, 4), 0.5), ((1, 5), 1.0)):
+    for (shape, scale), dynamic in in_turn([((2, 2), 1.0), ((3, 4), 0.5), ((1, 5), 1.0)], [(), ("x", "r")]):
         node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=shape, spatial_scale=scale)
-        for dynamic in ((), ("x", "r")):
-            proto = model(node, feeds, dynamic, opset=20)
-            check(proto, feeds, [pooled(feeds["x"], feeds["r"], shape, scale)])
+        proto = model(node, feeds, dynamic, opset=20)
+        check(proto, feeds, [pooled(feeds["x"], feeds["r"], shape, scale)])
         check(proto, feeds, by_runtime(proto, feeds))
 
 
@@ -206,8 +206,7 @@ def pooled(x: Array, regions: Array, shape: tuple[int, int], scale: float) -> Ar
 # Sampling
 
 
-@pytest.mark.parametrize("corners", [0, 1])
-@pytest.mark.parametrize("size", [(2, 3, 4, 5), (1, 2, 3, 1, 4)])
+@pytest.mark.parametrize(("size", "corners"), in_turn([(2, 3, 4, 5), (1, 2, 3, 1, 4)], [1, 0]))
 def test_affine_grid(corners: int, size: tuple[int, ...]) -> None:
     n = len(size) - 2
     feeds = {"theta": generator(n).normal(size=(size[0], n, n + 1)).astype(np.float32)}
@@ -220,16 +219,16 @@ def test_affine_grid(corners: int, size: tuple[int, ...]) -> None:
     check(model(node, by_data), by_data, [tw.compile(proto)(**feeds)[0]])
 
 
-@pytest.mark.parametrize(
-    ("attributes", "group", "offsets"),
-    [
-        ({}, 1, 1),
-        ({"strides": [2, 1], "pads": [1, 0, 2, 1]}, 2, 1),
-        ({"dilations": [2, 1], "pads": [1, 1, 1, 1]}, 1, 2),
-    ],
-)
-@pytest.mark.parametrize("extras", [False, True])
-def test_deformable_convolution(attributes: dict[str, Any], group: int, offsets: int, extras: bool) -> None:
+DEFORMED: list[tuple[dict[str, Any], int, int]] = [
+    ({}, 1, 1),
+    ({"strides": [2, 1], "pads": [1, 0, 2, 1]}, 2, 1),
+    ({"dilations": [2, 1], "pads": [1, 1, 1, 1]}, 1, 2),
+]
+
+
+@pytest.mark.parametrize(("setting", "extras"), in_turn(DEFORMED, [False, True]))
+def test_deformable_convolution(setting: tuple[dict[str, Any], int, int], extras: bool) -> None:
+    attributes, group, offsets = setting
     draw, (height, width) = generator(group, offsets), (6, 7)
     strides, dilations = attributes.get("strides", [1, 1]), attributes.get("dilations", [1, 1])
     pads = attributes.get("pads", [0] * 4)
@@ -291,19 +290,21 @@ POOL = [2, 3, 5, 4, 5, 6, 7, 8, 6, 7, 5, 6, 7]
 """Three single numbers, three pairs and … of four: see the counts."""
 
 
-@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
-@pytest.mark.parametrize(("least", "most", "skip"), [(1, 1, 0), (2, 2, 0), (1, 3, 2), (2, 3, 5)])
-def test_counts_of_sequences(mode: str, least: int, most: int, skip: int) -> None:
+LENGTHS = [(1, 1, 0), (2, 2, 0), (1, 3, 2), (2, 3, 5)]
+
+
+@pytest.mark.parametrize(("lengths", "mode"), in_turn(LENGTHS, ["TF", "IDF", "TFIDF"]))
+def test_counts_of_sequences(lengths: tuple[int, int, int], mode: str) -> None:
+    least, most, skip = lengths
     counts, indexes = [0, 4, 10], [6, 0, 3, 2, 1, 4, 5, 7]
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode=mode, min_gram_length=least, max_gram_length=most, max_skip_count=skip,
         ngram_counts=counts, ngram_indexes=indexes, pool_int64s=POOL, weights=[0.5 + n for n in range(8)],
     )  # fmt: skip
-    for shape in ((12,), (3, 8), (2, 1)):
-        for dtype in (np.int32, np.int64):
-            feeds = {"x": generator(*shape).integers(2, 9, shape).astype(dtype)}
-            proto = model(node, feeds)
-            check(proto, feeds, by_runtime(proto, feeds))
+    for shape, dtype in in_turn([(12,), (3, 8), (2, 1)], [np.int32, np.int64]):
+        feeds = {"x": generator(*shape).integers(2, 9, shape).astype(dtype)}
+        proto = model(node, feeds)
+        check(proto, feeds, by_runtime(proto, feeds))
 
 
 @pytest.mark.parametrize(("axis", "ascending", "dynamic"), drawn([0, 1, -1], [True, False], [False, True]))

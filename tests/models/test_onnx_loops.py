@@ -12,6 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
+from drawn import in_turn
 from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import GraphFunction, Module
@@ -171,8 +172,7 @@ def test_states_whose_batch_is_another_symbol() -> None:
         tw.compile(model)(rand(6, 3, 4), rand(1, 2, 5))
 
 
-@pytest.mark.parametrize("rows", [3, "rows"])
-@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(("op", "rows"), in_turn(["RNN", "GRU", "LSTM"], [3, "rows"]))
 def test_lengths_whose_batch_is_another_size(op: str, rows: int | str) -> None:
     """What the file says of X's batch and of the lengths' is equal in each call; states have X's."""
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]

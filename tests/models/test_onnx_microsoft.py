@@ -8,20 +8,20 @@ from microsoft_nodes import MICROSOFT, check, integers, model, node, normal, num
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from drawn import in_turn
 from tilewright.frontends.onnx import read
 
+PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = [
+    ((2, 3, 4), (2, 4, 5), {}),
+    ((2, 4, 3), (5, 4), {"transA": 1, "transB": 1}),
+    ((3, 2, 4), (4, 2, 5), {"transBatchA": 1, "transBatchB": 1}),
+    ((3, 2, 4), (2, 5, 3), {"transBatchA": 1, "transA": 1, "transB": 1}),
+]
 
-@pytest.mark.parametrize("alpha", [1.0, 0.25])
-@pytest.mark.parametrize(
-    ("x", "y", "attributes"),
-    [
-        ((2, 3, 4), (2, 4, 5), {}),
-        ((2, 4, 3), (5, 4), {"transA": 1, "transB": 1}),
-        ((3, 2, 4), (4, 2, 5), {"transBatchA": 1, "transBatchB": 1}),
-        ((3, 2, 4), (2, 5, 3), {"transBatchA": 1, "transA": 1, "transB": 1}),
-    ],
-)
-def test_products(x: tuple[int, ...], y: tuple[int, ...], attributes: dict[str, int], alpha: float) -> None:
+
+@pytest.mark.parametrize(("product", "alpha"), in_turn(PRODUCTS, [1.0, 0.25]))
+def test_products(product: tuple[tuple[int, ...], tuple[int, ...], dict[str, int]], alpha: float) -> None:
+    x, y, attributes = product
     if attributes == {"transBatchA": 1, "transBatchB": 1}:
         y = (4, 2, 5)
     check(node("FusedMatMul", "a b", alpha=alpha, **attributes), {"a": normal(*x), "b": normal(*y)})
@@ -32,8 +32,7 @@ ACTIVATIONS: dict[str, tuple[float, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize(("name", "added"), in_turn([*ACTIVATIONS], [False, True]))
 def test_convolutions_with_an_activation(name: str, added: bool) -> None:
     parameters = {"activation_params": list(ACTIVATIONS[name])} if ACTIVATIONS[name] else {}
     constants = {"w": normal(4, 3, 3, 3), "b": normal(4)}
@@ -73,8 +72,7 @@ def test_normalizations_of_sums() -> None:
     )
 
 
-@pytest.mark.parametrize("segments", [False, True])
-@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize(("places", "segments"), in_turn([False, True], [False, True]))
 def test_embeddings(segments: bool, places: bool) -> None:
     draw = np.random.default_rng(0)
     feeds = {"w": draw.integers(0, 20, (2, 6)).astype(np.int32)}

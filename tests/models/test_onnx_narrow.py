@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
+from drawn import in_turn
 from tilewright.expr.dtypes import NARROW, DType
 from tilewright.frontends.onnx import read
 from tilewright.frontends.onnx.tensors import ELEMENTS
@@ -89,8 +90,7 @@ def tensor(name: str, values: Array, way: str, folder: Path) -> TensorProto:
     return made
 
 
-@pytest.mark.parametrize("way", ["raw", "typed", "external"])
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize(("dtype", "way"), in_turn(NARROW, ["raw", "typed", "external"]), ids=str)
 def test_constants(dtype: DType, way: str, tmp_path: Path) -> None:
     """Of numbers of elements that fill their last byte and that do not."""
     for count in (1, 2, 3, 4, 5, 17, 600):
@@ -149,8 +149,10 @@ EDGES = np.array(
 )
 
 
-@pytest.mark.parametrize("source", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64], ids=lambda t: t.__name__)
-@pytest.mark.parametrize("dtype", EIGHT_BITS, ids=str)
+SOURCES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+@pytest.mark.parametrize(("dtype", "source"), in_turn(EIGHT_BITS, SOURCES), ids=str)
 def test_casts_that_do_not_saturate(dtype: DType, source: type) -> None:
     """What `ml_dtypes` converts to, which does not saturate; both ways of saying the type."""
     with np.errstate(all="ignore"):
@@ -237,8 +239,9 @@ def test_bits(dtype: DType) -> None:
 # Quantization
 
 
-@pytest.mark.parametrize("layout", ["tensor", "axis", "block"])
-@pytest.mark.parametrize("dtype", [d for d in NARROW if d.signed or d.is_int], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "layout"), in_turn([d for d in NARROW if d.signed or d.is_int], ["tensor", "axis", "block"]), ids=str
+)
 def test_quantization(dtype: DType, layout: str) -> None:
     rng = np.random.default_rng(1)
     x = (rng.standard_normal((6, 8)) * 10).astype(np.float32)

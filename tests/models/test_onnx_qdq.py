@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from onnx_runtime import session_of
 from qdq_models import Network, quantized, small_network
 
 import tilewright as tw
+from drawn import LONG, in_turn
 from tilewright.expr import dtypes
 from tilewright.frontends.onnx import read
 from tilewright.lower.graph.multiply_integers import multiply_integers
@@ -49,8 +50,7 @@ def compare(model: ModelProto, x: np.ndarray, by: ModelProto | None = None) -> N
     assert off.max() <= 1 and (off > 0).mean() <= 0.001
 
 
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(("per_channel", "signed"), in_turn([False, True], [False, True]))
 def test_networks(signed: bool, per_channel: bool) -> None:
     pytest.importorskip("onnxruntime.quantization")
     model = quantized(small_network(), signed=signed, per_channel=per_channel)
@@ -72,19 +72,22 @@ def test_images(signed: bool) -> None:
     compare(model, np.random.default_rng(5).normal(size=(2, 8, 19, 23)).astype(np.float32))
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_a_deep_network(per_channel: bool) -> None:
+DEEP = list(product([False, True], [False, True])) if LONG else [(True, True)]
+"""Scales for each channel, and signed activations: every run takes these, which smaller networks take in turn."""
+
+
+@pytest.mark.parametrize(("per_channel", "signed"), DEEP)
+def test_a_deep_network(per_channel: bool, signed: bool) -> None:
     """A MobileNetV3 of random weights, which makes several steps of one that is rounded otherwise. Of signed
     activations ONNX Runtime computes depthwise convolutions in floats, whose sums are not exact: 16.5 for 2535 times
     0.0065088756, less than 16.4999998, is rounded to 17. The unsigned model has the same scales, zero points 128 apart
     and thus the same results, and of that one it adds up integers. So signed ones are compared with that."""
     pytest.importorskip("onnxruntime.quantization")
     net = mobilenet_v3_large(MOBILENET_V3_LARGE[:6], widths=(64, 96), size=48, classes=20)
-    unsigned, signed = (quantized(net.model(), signed=s, per_channel=per_channel) for s in (False, True))
-    assert steps(signed) == steps(unsigned)
-    x = np.random.default_rng(3).normal(size=(1, 3, 48, 48)).astype(np.float32)
-    compare(unsigned, x)
-    compare(signed, x, by=unsigned)
+    unsigned = quantized(net.model(), signed=False, per_channel=per_channel)
+    taken = quantized(net.model(), signed=True, per_channel=per_channel) if signed else unsigned
+    assert steps(taken) == steps(unsigned)
+    compare(taken, np.random.default_rng(3).normal(size=(1, 3, 48, 48)).astype(np.float32), by=unsigned)
 
 
 def test_layers() -> None:

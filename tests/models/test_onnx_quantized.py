@@ -14,6 +14,7 @@ from onnx_runtime import session_of
 
 import tilewright as tw
 from compiled_once import compiled
+from drawn import drawn, in_turn
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 
@@ -96,8 +97,7 @@ def test_stored_lstms(name: str, batch: int) -> None:
     close(found, [stored[f"{name}.{key}{batch}"] for key in "yhc"])
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize(("direction", "rows"), in_turn(["forward", "reverse", "bidirectional"], [True, False]))
 def test_lstms_that_onnx_runtime_quantizes(direction: str, rows: bool, tmp_path: Path) -> None:
     quantization = pytest.importorskip("onnxruntime.quantization")
     onnx.save(lstm(16, 10, direction), tmp_path / "f.onnx")
@@ -159,9 +159,7 @@ def test_an_lstm_without_scales() -> None:
         read(proto)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("columns", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("bias", "columns", "dtype"), drawn([False, True], [False, True], [np.int8, np.uint8]))
 def test_products_that_quantize_their_left_side(dtype: Any, columns: bool, bias: bool) -> None:
     y, count = integers(12, 7, dtype=dtype), 7 if columns else 1
     scale = (0.01 + 0.001 * np.arange(count)).astype(np.float32)

@@ -1,11 +1,13 @@
-"""Compiled functions of PyTorch in processes that os.fork made, and in workers of a DataLoader."""
+"""Compiled functions of PyTorch in processes that os.fork made, and in workers of a DataLoader.
+
+One process does all of it, part after part: it imports PyTorch and compiles the model once.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -63,21 +65,25 @@ print(right(3))
 """
 
 
-def output(script: str, store: Path) -> list[str]:
-    environment = {**os.environ, "TILEWRIGHT_STORE": str(store)}
-    command = [sys.executable, "-c", SETUP + script]
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The lines of all parts."""
+    environment = {**os.environ, "TILEWRIGHT_STORE": str(tmp_path_factory.mktemp("store"))}
+    command = [sys.executable, "-c", SETUP + FORK + FRESH + LOADER]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5
+    return lines
 
 
-def test_a_child_goes_on_with_what_its_parent_compiled(tmp_path: Path) -> None:
-    assert output(FORK, tmp_path) == ["True", "True 0 True"]
+def test_a_child_goes_on_with_what_its_parent_compiled(said: list[str]) -> None:
+    assert said[:2] == ["True", "True 0 True"]
 
 
-def test_a_child_compiles(tmp_path: Path) -> None:
-    assert output(FRESH, tmp_path) == ["True", "0 True"]
+def test_a_child_compiles(said: list[str]) -> None:
+    assert said[2] == "0 True"
 
 
-def test_workers_of_a_loader_call_what_their_parent_compiled(tmp_path: Path) -> None:
-    assert output(LOADER, tmp_path) == ["True", f"2 {[True] * 6}", "True"]
+def test_workers_of_a_loader_call_what_their_parent_compiled(said: list[str]) -> None:
+    assert said[3:] == [f"2 {[True] * 6}", "True"]

@@ -214,13 +214,18 @@ print("llvmlite" in sys.modules)
 
 
 def test_a_second_process_imports_neither_the_compiler_nor_llvm(store: Store) -> None:
-    environment = {**os.environ, "TILEWRIGHT_STORE": str(store.path)}
-    first, second = (
-        subprocess.run([sys.executable, "-c", SECOND], capture_output=True, text=True, env=environment, check=True)
-        for _ in range(2)
-    )
-    assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0]
+    """And PyTorch's setting for logs shows ours, those of passes where it begins with a plus."""
+    first, second, third = (
+        subprocess.run(
+            [sys.executable, "-c", SECOND], capture_output=True, text=True, check=True,
+            env={**os.environ, "TILEWRIGHT_STORE": str(store.path), **logs},
+        )
+        for logs in ({"TORCH_LOGS": "+tilewright"}, {}, {"TORCH_LOGS": "tilewright"})
+    )  # fmt: skip
+    assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0] == third.stdout.splitlines()[0]
     assert second.stdout.splitlines()[1:] == ["[]", "False"]
+    assert "is not in the store" in first.stderr and "2 kernels" in first.stderr and "pass " in first.stderr
+    assert "taken from the store" in third.stderr and "pass " not in third.stderr
 
 
 DOUBLE = """

@@ -1,6 +1,8 @@
 """Networks of torch.nn and of transformers through torch.compile: one graph, all of it compiled, for all sizes.
 
-`make long` calls each with ten batches of each of ten sizes, otherwise ten batches have a size each.
+Every run takes one network of each kind: convolutions with skips, recurrent layers, attention among pixels, messages
+along edges, attention with a mask, attention with a cache. `make long` takes all, and calls each with ten batches of
+each of ten sizes, otherwise ten batches have a size each.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ BATCHES, SIZES = (7, 2, 5, 9, 3, 6, 4, 8, 11, 10), (6, 8, 5, 12, 4, 7, 9, 13, 10
 """What a network is called with, in turn; sizes are in its steps. The first is what it is compiled for: sizes of 0 and
 1 are PyTorch's special cases, and what happens to be as large as a dimension that is known is taken for it."""
 
+KINDS = ("ResNet", "UNet", "LSTM tagger", "diffusion", "graph network", "GPT-2", "Llama")
+TAKEN = [network for network in NETWORKS if LONG or network.name in KINDS]
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+
+@pytest.mark.parametrize("network", TAKEN, ids=lambda network: network.name)
 def test_a_network_is_one_graph_for_all_sizes(network: Network) -> None:
     if network.foreign:
         pytest.importorskip("transformers")

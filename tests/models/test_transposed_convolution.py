@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from drawn import in_turn
 
 Array = np.ndarray[Any, Any]
 
@@ -75,8 +76,7 @@ def drawn(setting: Any, images: int, size: tuple[int, ...]) -> tuple[Array, Arra
     return x, rng.normal(size=(4, 6 // (2 if groups == 2 else 1), *setting[0])).astype(np.float32)
 
 
-@pytest.mark.parametrize("dynamic", [False, True], ids=("fixed", "dynamic"))
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize(("setting", "dynamic"), in_turn(SETTINGS, [False, True]), ids=str)
 def test_result_is_that_of_the_definition(setting: Any, dynamic: bool) -> None:
     x, w = drawn(setting, 2, (5, 6))
     program = tw.compile(model(x, w, setting, dynamic))
