@@ -20,14 +20,13 @@ from typing import Any
 
 import torch
 from torch._functorch.aot_autograd import aot_function
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 import tilewright as tw
-from tilewright.frontends.torch.backend import TorchWarning, compile_graph
+from tilewright.frontends.torch.backend import TorchWarning, compile_graph, partition
 from tilewright.frontends.torch.decompositions import decompositions
 from tilewright.frontends.torch.options import Options
 from tilewright.frontends.torch.stages import draws
@@ -210,7 +209,7 @@ class _Sample:
             fw_compiler=self.compiler,
             bw_compiler=self.compiler,
             decompositions=decompositions(),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition,
         )
         try:
             given, own = self._called(compiled)
