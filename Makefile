@@ -28,8 +28,11 @@ test: lint
 # minutes instead of seconds.
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
-		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py while.py scan.py if.py masks.py levels.py) \
+		compiled_ops.py kernels.py traces.py reduced_precision.py short_axes.py while.py scan.py if.py masks.py levels.py \
+		depthwise.py depthwise_inner.py tile_kernels.py tile_registers.py winograd_last.py contraction_blocks.py \
+		keep_packed.py strassen.py dot_contractions.py processes.py pools.py interleaved.py multi_aggregates.py) \
 		tests/meaning/test_ops_*.py \
+		$(addprefix tests/house/test_,dynamic_benchmark.py foreign_libraries.py libraries_ahead.py) \
 		$(addprefix tests/models/test_onnx_,attention.py backend.py composed.py loops.py microsoft.py narrow.py qdq.py \
 			quantized.py) \
 		$(addprefix tests/models/test_torch_,networks.py special.py training.py) \

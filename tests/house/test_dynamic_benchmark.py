@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from benchmarks.dynamic import LONGEST, SHORTEST, STRIDE, TEXTS, TOKENS, differ, draw_images, draw_texts
-from benchmarks.network_models.detection import detector
+from benchmarks.network_models.builder import Graph
+from benchmarks.network_models.detection import convolution, detector, doubled, joined, partial, pools
 from benchmarks.network_models.transformers import TINY, bert_of_any_size
 
 import tilewright as tw
+from drawn import LONG
 
 
 def test_shapes_are_those_of_the_seed() -> None:
@@ -29,9 +32,21 @@ def test_results_that_differ_are_told() -> None:
     assert differ([a], [2 * a]) == "off by 5.0e-01 of the largest number"
 
 
-def test_one_program_is_right_at_every_shape() -> None:
+def neck(width: int, size: int) -> Graph:
+    """What a detector is made of, each once: steps of two, bottlenecks, pools, features that pass up and are joined."""
+    graph = Graph("neck")
+    image = graph.image(3, size)
+    graph.name_dimensions(image, {0: "batch", 2: "height", 3: "width"})
+    near = convolution(graph, image, width, 3, 2)
+    far = pools(graph, convolution(graph, near, 2 * width, 3, 2))
+    return graph.end(y=partial(graph, joined(graph, doubled(graph, far), near), 2 * width, 1))
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.skipif(not LONG, reason="make long"))])
+def test_one_program_is_right_at_every_shape(whole: bool) -> None:
     """It gives what plain loops of these sizes give."""
-    model = detector(width=4, size=64, outputs=5).model().SerializeToString()
+    made = detector(width=4, size=64, outputs=5) if whole else neck(width=8, size=64)
+    model = made.model().SerializeToString()
     exe = tw.compile(model, threads=1)
     for shape in ((1, 3, 96, 160), (2, 3, 64, 32)):
         x = np.random.default_rng(0).standard_normal(shape, np.float32)

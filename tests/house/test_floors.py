@@ -24,6 +24,12 @@ LONGEST_FUNCTION = 60
 """Lines, from the first decorator to the last statement."""
 
 
+@cache
+def package_imports() -> dict[str, set[str]]:
+    """What the modules of the package import."""
+    return imports_of(_sources())
+
+
 def test_no_import_runs_upward() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
     run = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
@@ -40,7 +46,7 @@ def test_every_package_has_a_floor() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    found = circles(imports_of(_sources()))
+    found = circles(package_imports())
     assert not found, "\n".join(" <-> ".join(sorted(circle)) for circle in found)
 
 
@@ -49,7 +55,7 @@ def test_no_arrow_runs_upward_for_types_either() -> None:
     place = {name: n for n, name in enumerate(_floors())}
     upward = [
         f"{user} imports {used}"
-        for user, uses in imports_of(_sources()).items()
+        for user, uses in package_imports().items()
         for used in uses
         if "." in user and "." in used and place[_floor(used)] < place[_floor(user)]
     ]

@@ -36,11 +36,17 @@ def check(outcome: Outcome | str, *codes: int) -> None:
         assert outcome.code in codes, text
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Names of the first command's program come out of the model, those of later ones out of what was stored."""
+    return tmp_path_factory.mktemp("store")
+
+
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def model(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model of which each text is nasty, in a file of such a name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TILEWRIGHT_STORE", "off")
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(store))
     x, y, w, dim = nasty("x"), nasty("y"), nasty("w"), nasty("n")
     weights = numpy_helper.from_array(np.eye(3, dtype=np.float32), w)
     nodes = [

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from cli_models import invoke
+from drawn import drawn
 from libraries import linux
 from tilewright.codegen.library.places import WEIGHTS_AT
 from tilewright.report.errors import InternalError
@@ -152,9 +153,11 @@ def test_a_full_disk_is_told_by_the_library(model: Path, tmp_path: Path, monkeyp
     assert os.listdir(place.parent) == []
 
 
-@pytest.mark.parametrize("ending", ["so", "o", "a"])
-@pytest.mark.parametrize("options", [(), ("--weights", "w.bin")], ids=["inside", "beside"])
-@pytest.mark.parametrize("denormals", ["keep", "flush"])
+@pytest.mark.parametrize(
+    ("ending", "options", "denormals"),
+    drawn(["so", "o", "a"], [(), ("--weights", "w.bin")], ["keep", "flush"]),
+    ids=lambda value: ("beside" if value else "inside") if isinstance(value, tuple) else value,
+)
 def test_the_code_beside_a_program_is_made_with_it(
     ending: str, options: tuple[str, ...], denormals: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

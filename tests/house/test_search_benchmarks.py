@@ -35,11 +35,12 @@ def test_rates_are_of_all_choices_and_of_one_tile() -> None:
     assert made.note.startswith("median: ")
 
 
-@pytest.mark.parametrize("machine", ["x86-64-v4", "aarch64"])
-def test_all_choices_beside_those_that_are_listed_have_a_price(machine: str) -> None:
+@pytest.mark.parametrize(
+    ("machine", "wanted"), [("x86-64-v4", ("MobileNetV3-L", "BERT-base")), ("aarch64", ("BERT-base",))]
+)
+def test_all_choices_beside_those_that_are_listed_have_a_price(machine: str, wanted: tuple[str, ...]) -> None:
     """And fields that a template says are listed have the values of its choices."""
-    target, wanted = Target.parse(machine), ("MobileNetV3-L", "BERT-base")
-    counts = Counter[bool]()
+    target, counts = Target.parse(machine), Counter[bool]()
     for network in (n for n in NETWORKS if n.name in wanted):
         planned = plan(network.build_tiny().model().SerializeToString(), target)
         functions = [f for f in planned.functions.values() if isinstance(f, Function)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,12 @@ from wasm_modules import Arrays, run_node, run_wasmtime
 
 WASM = Target.parse("wasm")
 RUN = {"node": run_node, "wasmtime": lambda folder, feeds: run_wasmtime(folder / "model.wasm", feeds)}
+
+
+@cache
+def programs(model: bytes) -> tuple[tw.Executable, tw.Executable]:
+    """A model as a module of WebAssembly, and for this machine."""
+    return tw.compile(model, target="wasm"), tw.compile(model)
 
 
 def save(exe: tw.Executable, folder: Path) -> None:
@@ -50,9 +57,9 @@ def test_digits(engine: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", RUN)
 def test_a_small_network(engine: str, tmp_path: Path) -> None:
     graph = mobilenet_v3_large(MOBILENET_V3_LARGE[:6], widths=(64, 96), size=48, classes=20)
-    model = graph.model().SerializeToString()
-    save(tw.compile(model, target="wasm"), tmp_path)
-    close(RUN[engine](tmp_path, graph.feeds), tw.compile(model).run(graph.feeds))
+    made, here = programs(graph.model().SerializeToString())
+    save(made, tmp_path)
+    close(RUN[engine](tmp_path, graph.feeds), here.run(graph.feeds))
 
 
 @pytest.mark.parametrize("engine", RUN)
@@ -82,17 +89,17 @@ def of_functions() -> bytes:
 
 @pytest.mark.parametrize("engine", RUN)
 def test_functions_and_dynamic_sizes(engine: str, tmp_path: Path) -> None:
-    model = of_functions()
-    save(tw.compile(model, target="wasm"), tmp_path)
+    made, here = programs(of_functions())
+    save(made, tmp_path)
     for n, k in ((1, 3), (70, 2), (3, 0)):
         random_ = np.random.default_rng(n)
         feeds = {"x": random_.uniform(-1, 1, (n, 5)).astype(np.float32), "i": random_.integers(-n, n, k)}
-        close(RUN[engine](tmp_path, feeds), tw.compile(model).run(feeds))
+        close(RUN[engine](tmp_path, feeds), here.run(feeds))
 
 
 def test_wrong_calls_from_javascript(tmp_path: Path) -> None:
     """Each is an error with a text, and the next call is as good as if it had not been."""
-    save(tw.compile(of_functions(), target="wasm"), tmp_path)
+    save(programs(of_functions())[0], tmp_path)
     said = printed("wrong.mjs", tmp_path)
     assert said == (PROGRAMS / "wrong-mjs.txt").read_text().splitlines()
 
@@ -124,12 +131,12 @@ def of_dynamic_results() -> bytes:
 
 @pytest.mark.parametrize("engine", RUN)
 def test_results_of_sizes_from_data(engine: str, tmp_path: Path) -> None:
-    model = of_dynamic_results()
-    save(tw.compile(model, target="wasm"), tmp_path)
+    made, here = programs(of_dynamic_results())
+    save(made, tmp_path)
     for n, m, end in ((3, 4, 5), (300, 200, 50_000), (0, 3, 0)):
         x = np.random.default_rng(n).integers(0, 2, (n, m)).astype(np.float32)
         feeds = {"x": x, "end": np.array(end, np.int64)}
-        close(RUN[engine](tmp_path, feeds), tw.compile(model).run(feeds))
+        close(RUN[engine](tmp_path, feeds), here.run(feeds))
 
 
 @pytest.mark.parametrize("engine", RUN)
@@ -141,7 +148,7 @@ def test_results_larger_than_an_input(engine: str, tmp_path: Path) -> None:
 
 
 def test_calls_of_one_model_go_on_after_one_that_needs_too_much(tmp_path: Path) -> None:
-    save(tw.compile(of_dynamic_results(), target="wasm"), tmp_path)
+    save(programs(of_dynamic_results())[0], tmp_path)
     first, large, *refused, last = printed("sizes.mjs", tmp_path, "3", "9000000", "700000000", "4000000000", "2")
     assert (first, large, last) == ("3 0 2", "9000000 0 8999999", "2 0 1")
     assert all(line.startswith("the call needs more memory than it may take: its arrays") for line in refused), refused

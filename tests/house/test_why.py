@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -251,8 +252,13 @@ graph main(x: f32[64, 128]) -> y:
     assert any(step.startswith("s.set_scope(") for step in tile.steps) and tile.role == "local"
 
 
+@cache
+def kernel_of(name: str) -> tw.Executable:
+    return compiled(KERNELS[name])
+
+
 def test_an_attention_is_one_kernel_by_price() -> None:
-    exe = compiled(KERNELS["attention"])
+    exe = kernel_of("attention")
     kernel = only(tw.why(exe, "0"))
     assert kernel.template == "attention" and kernel.choice is not None
     assert kernel.choice.seconds < dict(kernel.choice.alternatives)["by templates"]
@@ -348,7 +354,7 @@ graph main(x: f32[2000, 500]) -> least, most, all:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_schedule_replays_as_python_and_as_json(name: str) -> None:
     """On the kernel before the pass `schedule` it gives the program after it, whatever template made it."""
-    assert name.split(":")[0] in templates_that_replay(compiled(KERNELS[name]))
+    assert name.split(":")[0] in templates_that_replay(kernel_of(name))
 
 
 def test_pieces_replay(monkeypatch: pytest.MonkeyPatch) -> None:

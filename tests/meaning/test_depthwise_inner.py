@@ -3,6 +3,7 @@ and which of them are run in tiles of columns that read the image where it lies.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from inner_loops import inner_loops
 
+from drawn import LONG, cover, pairs
 from planned import llvm_of, planned_kernels
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler import compile_module
@@ -137,6 +139,27 @@ OTHERS = {
 }
 
 
+EVERY = TILED | MASKED | OTHERS
+
+
+def traits(name: str) -> set[Hashable]:
+    """What a case has that decides how it is run."""
+    case, (rows, columns) = EVERY[name], EVERY[name].sizes
+    window = tuple(min(n, 8) // 4 + (n > 1) for n in case.window)
+    zeros = any(case.low), any(case.high), case.low == case.high, case.zero
+    channels = case.images[3] // 512, case.images[3] % 16 == 0, case.images[3] > 16
+    sizes = rows > 28, columns > 28
+    other = case.images[0] > 1, case.step, case.gap != (1, 1), case.spec, case.after, case.dtype
+    return set(enumerate((name in OTHERS, window, zeros, channels, sizes, *other)))
+
+
+HERE = [[*EVERY][n] for n in cover([pairs(traits(name)) for name in EVERY])]
+"""Cases of which each two traits that go together do so in one: they run on this machine, and all others without masks,
+with some of each way to end a row of channels. Long runs take both of all."""
+
+WITHOUT = [name for name in (*TILED, *MASKED) if LONG or name in MASKED or name not in HERE]
+
+
 def convolution(case: Case) -> tuple[Module, list[Array]]:
     """The graph, and images for it."""
     dtype = DTYPES[case.dtype]
@@ -194,21 +217,21 @@ def check(case: Case, target: Target) -> bool:
     return any(d.template == "windows, channels last" for d in exe.decisions.values())
 
 
-@pytest.mark.parametrize("name", [*TILED, *MASKED, *OTHERS])
+@pytest.mark.parametrize("name", EVERY if LONG else HERE)
 def test_same_as_the_graph(name: str) -> None:
     """Whichever way it is run; and these are run in tiles, the others not."""
     machine = native()
-    tiled = check((TILED | MASKED | OTHERS)[name], machine)
+    tiled = check(EVERY[name], machine)
     assert tiled == (name in TILED or (machine.has_masks and name in MASKED))
 
 
-@pytest.mark.parametrize("name", [*TILED, *MASKED])
+@pytest.mark.parametrize("name", WITHOUT)
 def test_the_same_without_masks(name: str) -> None:
     """Vectors of 256 bits, or shorter ones where channels would leave lanes empty: some sums stay as they are."""
     machine = Target.parse("x86-64-v3")
     if not set(machine.features) <= set(native().features):
         pytest.skip("this machine has no AVX2")
-    assert check((TILED | MASKED)[name], machine) == (name in TILED)
+    assert check(EVERY[name], machine) == (name in TILED)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -121,16 +121,17 @@ def test_they_run_in_tiles(name: str) -> None:
     assert NAME not in templates((TILED | OTHERS)[name], Target.parse("x86-64-v3"))
 
 
-@pytest.mark.parametrize("shape", [(1, 5, 0, 20), (1, 5, 20, 0), (1, 5, 0, 0)])
-def test_images_without_rows_or_columns(shape: tuple[int, ...]) -> None:
+def test_images_without_rows_or_columns() -> None:
     """There is nothing to read, and what is around is all there is."""
     case = Case((2, 2), convolves=False)
     assert templates(case, Target.parse("x86-64-v4")) == {NAME}
-    module, x = module_of(case), np.zeros(shape, np.float32)
-    (wanted,) = evaluate(module, [x]).values()
-    (found,) = compile_module(module)(x)
-    assert wanted.size
-    np.testing.assert_array_equal(found, wanted)
+    module = module_of(case)
+    exe = compile_module(module)
+    for shape in ((1, 5, 0, 20), (1, 5, 20, 0), (1, 5, 0, 0)):
+        x = np.zeros(shape, np.float32)
+        (wanted,) = evaluate(module, [x]).values()
+        assert wanted.size
+        np.testing.assert_array_equal(exe(x)[0], wanted)
 
 
 def test_what_is_around_is_as_large_as_a_channel() -> None:

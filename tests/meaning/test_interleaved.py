@@ -12,6 +12,7 @@ from moved_lanes import assert_moved
 from test_masks import Page
 
 import tilewright as tw
+from drawn import drawn
 from tilewright.expr.dtypes import DTYPES
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.parse import parse
@@ -86,10 +87,9 @@ def compiled(text: str, x: Array, y: Array) -> tuple[Array, Array, str]:
     return wanted, found, kernel.show("llvm")
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32"])
-@pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.parametrize("columns", [3, 4, 6])
-@pytest.mark.parametrize("apart", [4, 5, 6, 37])
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "columns", "apart"), drawn(["f32", "i32"], [4, 8, 16], [3, 4, 6], [4, 5, 6, 37])
+)
 def test_loads(dtype: str, lanes: int, columns: int, apart: int) -> None:
     size = apart * (lanes - 1) + columns
     x = np.arange(1, size + 1).astype(np.float32 if dtype == "f32" else np.int32)
@@ -98,11 +98,11 @@ def test_loads(dtype: str, lanes: int, columns: int, apart: int) -> None:
     assert ("load <4 x" in llvm) == (columns >= 4)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32"])
-@pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.parametrize(("columns", "width"), [(4, 4), (6, 9), (3, 3)])
-@pytest.mark.parametrize("rows", [3, 13, 18])
-def test_loads_of_rows_up_to_the_last_one(dtype: str, lanes: int, columns: int, width: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "sizes", "rows"), drawn(["f32", "i32"], [4, 8, 16], [(4, 4), (6, 9), (3, 3)], [3, 13, 18])
+)
+def test_loads_of_rows_up_to_the_last_one(dtype: str, lanes: int, sizes: tuple[int, int], rows: int) -> None:
+    columns, width = sizes
     x = np.arange(1, rows * width + 1).astype(np.float32 if dtype == "f32" else np.int32).reshape(rows, width)
     text = CLAMPED.format(dtype, lanes, width, columns, "7.0" if dtype == "f32" else "7", rows)
     wanted, found, llvm = compiled(text, x, np.zeros((2, 6, lanes), x.dtype))
@@ -113,10 +113,7 @@ def test_loads_of_rows_up_to_the_last_one(dtype: str, lanes: int, columns: int, 
     assert columns < 4 or "load <4 x" in llvm
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32"])
-@pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.parametrize("columns", [3, 4])
-@pytest.mark.parametrize("apart", [4, 5, 37])
+@pytest.mark.parametrize(("dtype", "lanes", "columns", "apart"), drawn(["f32", "i32"], [4, 8, 16], [3, 4], [4, 5, 37]))
 def test_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
     size = apart * (lanes - 1) + columns
     x = np.arange(1, 4 * lanes + 1).reshape(4, lanes).astype(np.float32 if dtype == "f32" else np.int32)
@@ -125,11 +122,13 @@ def test_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
     assert ("store <4 x" in llvm) == (columns == 4)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "i64", "bool"])
-@pytest.mark.parametrize("lanes", [2, 8, 16])
-@pytest.mark.parametrize(("columns", "apart"), [(2, 2), (1, 2), (2, 3), (4, 4), (3, 4)])
-def test_woven_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "sizes"),
+    drawn(["f32", "bf16", "i8", "i64", "bool"], [2, 8, 16], [(2, 2), (1, 2), (2, 3), (4, 4), (3, 4)]),
+)
+def test_woven_stores(dtype: str, lanes: int, sizes: tuple[int, int]) -> None:
     """As many vectors as their lanes are apart are one piece of memory; four of 32 bits are rows of matrices."""
+    columns, apart = sizes
     size = apart * (lanes - 1) + columns
     numbers = np.arange(1, 4 * lanes + 1).reshape(4, lanes)
     x = (numbers % 3 == 0 if dtype == "bool" else numbers).astype(DTYPES[dtype].numpy)
@@ -139,9 +138,7 @@ def test_woven_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
     assert (re.search(rf"store <{columns * lanes} x ", llvm) is not None) == whole
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.parametrize("apart", [1, 2, 3, 4])
-@pytest.mark.parametrize("first", [0, 1, 3, 7, 16])
+@pytest.mark.parametrize(("lanes", "apart", "first"), drawn([4, 8, 16], [1, 2, 3, 4], [0, 1, 3, 7, 16]))
 def test_lanes_across_vectors_of_a_register(apart: int, first: int, lanes: int) -> None:
     """They are shuffled out of the vectors that were stored, and the register is none of memory."""
     x = np.arange(1, 97).astype(np.float32)

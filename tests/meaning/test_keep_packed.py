@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drawn import LONG
 from tilewright.compiler import compile_module
 from tilewright.expr.dtypes import DTYPES, f32
 from tilewright.graph.build import GraphBuilder
@@ -58,21 +59,22 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "pays", lambda *_: True)
 
 
+WEIGHTS = [
+    ("i4", False, "mk,kn->mn", 0),
+    ("i4", True, "mk,nk->mn", 1),
+    ("u4", True, "k,kn->n", 0),
+    ("u4", False, "amk,nk->amn", 1),
+    ("i2", True, "mk,kn->mn", 0),
+    ("u2", False, "mk,kn->nm", 0),
+    ("i8", True, "mk,kn->mn", 0),
+    ("u8", True, "mk,nk->mn", 1),
+]
+PRODUCTS = [(*w, t) for n, w in enumerate(WEIGHTS) for t in (V4, V3, *(BYTES if LONG else [BYTES[n % 3]]))]
+"""Machines that multiply bytes by turns: each has codes of 4 bits and of fewer or more."""
+
+
 @pytest.mark.usefixtures("everywhere")
-@pytest.mark.parametrize("target", [V4, V3, *BYTES], ids=str)
-@pytest.mark.parametrize(
-    ("dtype", "zeros", "spec", "axis"),
-    [
-        ("i4", False, "mk,kn->mn", 0),
-        ("i4", True, "mk,nk->mn", 1),
-        ("u4", True, "k,kn->n", 0),
-        ("u4", False, "amk,nk->amn", 1),
-        ("i2", True, "mk,kn->mn", 0),
-        ("u2", False, "mk,kn->nm", 0),
-        ("i8", True, "mk,kn->mn", 0),
-        ("u8", True, "mk,nk->mn", 1),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "zeros", "spec", "axis", "target"), PRODUCTS, ids=lambda value: str(value))
 def test_the_product_is_the_same(dtype: str, zeros: bool, spec: str, axis: int, target: Target) -> None:
     """Of columns that fill panels and that do not, in the evaluator and in compiled code."""
     outer = spec.index("k")

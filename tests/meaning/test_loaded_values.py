@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import weakref
-from collections.abc import Iterator
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -168,34 +168,35 @@ def test_collections_are_rare_while_compiling_and_as_before_after() -> None:
     assert gc.get_threshold() == before
 
 
-@pytest.fixture
-def collections() -> Iterator[list[int]]:
-    """The generations of the collections that start."""
-    found: list[int] = []
+CYCLES = """
+import gc
+import weakref
+from tilewright.core.collection import rare_collections
 
-    def note(phase: str, info: dict[str, int]) -> None:
-        found.extend([info["generation"]] * (phase == "start"))
+class Cycle:
+    def __init__(self):
+        self.own = self
 
-    gc.callbacks.append(note)
-    yield found
-    gc.callbacks.remove(note)
+def note(phase, info):
+    started.extend([info["generation"]] * (phase == "start"))
+
+gone, started = [], []
+gc.collect()
+gc.callbacks.append(note)
+with rare_collections():
+    kept = [[n] for n in range(50_000)]
+    weakref.finalize(Cycle(), gone.append, 1)
+later = [[n] for n in range(100)]  # Python looks for a due collection at each turn of a loop, and when it makes lists
+assert gc.get_threshold()[0] < len(kept) and not started and not gone and later
+gc.collect()
+assert gone == [1]
+"""
 
 
-def test_no_collection_follows_at_once_and_cycles_are_still_found(collections: list[int]) -> None:
-    class Cycle:
-        def __init__(self) -> None:
-            self.own = self
-
-    gone: list[int] = []
-    with rare_collections():
-        kept = [[n] for n in range(50_000)]
-        weakref.finalize(Cycle(), gone.append, 1)
-    later = [
-        [n] for n in range(100)
-    ]  # Python looks for a due collection at each turn of a loop, and when it makes lists
-    assert gc.get_threshold()[0] < len(kept) and not collections and not gone and later
-    gc.collect()
-    assert gone == [1]
+def test_no_collection_follows_at_once_and_cycles_are_still_found() -> None:
+    """In a process of its own: a full collection looks at all that tests before it left."""
+    ran = subprocess.run([sys.executable, "-c", CYCLES], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_what_is_frozen_stays_frozen() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
+from drawn import drawn
 from tilewright.graph.nodes import GraphFunction
 from tilewright.plan.fusion.planner import APART, UNFUSED, Plan, choose
 from tilewright.plan.price.points import additions
@@ -169,10 +170,10 @@ def reductions(kinds: list[str], dtype: str, shape: str, axes: str, out: str) ->
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("shape", [(1021, 67), (3, 50021), (40000,), (7, 5), (1, 3)])
+@pytest.mark.parametrize(
+    ("threads", "dtype", "sign", "shape"),
+    drawn([1, 2], ["f32", "f64", "i64"], [1, -1], [(1021, 67), (3, 50021), (40000,), (7, 5), (1, 3)]),
+)
 def test_extremes_and_sums_of_one_sign(threads: int, dtype: str, sign: int, shape: tuple[int, ...]) -> None:
     """Partial results begin from neutral elements: zero is no maximum of negative and no minimum of positive data."""
     of, axes = f"{dtype}[{', '.join(map(str, shape))}]", f"({', '.join(map(str, range(len(shape))))},)"
@@ -207,8 +208,7 @@ def test_reductions_together_compute_what_each_computes(
         np.testing.assert_allclose(got, COMBINED[kind](term, axis=axes, **options), rtol=2e-5, atol=1e-3)
 
 
-@pytest.mark.parametrize("n", [0, 1, 127, 128, 1000, 5003])
-def test_sums_of_sizes_that_only_a_call_knows(n: int) -> None:
+def test_sums_of_sizes_that_only_a_call_knows() -> None:
     text = """
 graph main[n](x: f32[n, 300], y: f32[n, 300]) -> a, b, m:
   p: f32[n, 300] = mul(x, y)
@@ -217,12 +217,13 @@ graph main[n](x: f32[n, 300], y: f32[n, 300]) -> a, b, m:
   m: f32[] = reduce(x, kind=min, axes=(0, 1))
 """
     exe = tw.compile(tw.parse(text), threads=2)
-    rng = np.random.default_rng(n)
-    x, y = (rng.uniform(1, 2, (n, 300)).astype(np.float32) for _ in range(2))
-    a, b, m = exe(x, y)
-    np.testing.assert_allclose(a, (x.astype(np.float64) * y).sum(), rtol=1e-5)
-    np.testing.assert_allclose(b, x.astype(np.float64).sum(), rtol=1e-5)
-    assert m == (x.min() if n else np.inf)
+    for n in (0, 1, 127, 128, 1000, 5003):
+        rng = np.random.default_rng(n)
+        x, y = (rng.uniform(1, 2, (n, 300)).astype(np.float32) for _ in range(2))
+        a, b, m = exe(x, y)
+        np.testing.assert_allclose(a, (x.astype(np.float64) * y).sum(), rtol=1e-5, err_msg=f"{n}")
+        np.testing.assert_allclose(b, x.astype(np.float64).sum(), rtol=1e-5, err_msg=f"{n}")
+        assert m == (x.min() if n else np.inf), n
 
 
 def test_a_sum_is_the_same_for_any_number_of_threads() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from inner_loops import inner_loops
 
+from drawn import LONG
 from planned import llvm_of, planned_kernels
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler import compile_module
@@ -131,8 +132,12 @@ def scheduled(case: Case, target: Target, **choice: Any) -> Schedule | None:
     return schedule(kernel, target, forced)[0] if choice else made
 
 
-@pytest.mark.parametrize("machine", ["native", "x86-64-v3"])
-@pytest.mark.parametrize("name", [*TILED, *OTHERS])
+MACHINES = ("native", "x86-64-v3")
+CASES = [(name, m) for k, name in enumerate(TILED | OTHERS) for m in MACHINES if LONG or m == MACHINES[k % 2]]
+"""Each on one of the machines, by turns: windows, steps, kinds, element types and what is around occur on both."""
+
+
+@pytest.mark.parametrize(("name", "machine"), CASES)
 def test_same_as_the_graph(name: str, machine: str) -> None:
     """Whichever way it is run; and these are run in tiles, the others not."""
     case, target = (TILED | OTHERS)[name], Target.parse(machine)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from drawn import LONG
 from tilewright.analysis.structure import key_of
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import grouped
@@ -155,9 +156,10 @@ def test_a_kernel_alone_becomes_what_it_becomes_in_its_program() -> None:
     program = run_passes(model(), passes[: alone[0]], level=GRAPH)
     kernels = {f.name: f for f in kernels_of(program)}
     assert len(kernels) > 3
+    some = {"schedule", "hoist", "bufferize", names[alone[-1]]}  # each that makes other functions, and the end
     for n in alone:
         program = run_passes(program, passes[n : n + 1])
-        for name, kernel in kernels.items():
+        for name, kernel in kernels.items() if LONG or names[n] in some else ():
             for made in compile_alone(kernel, passes[: n + 1]).functions:
                 found = program.functions[made.name]
                 assert str(made) == str(found), f"{made.name} of {name} after {names[n]}"

@@ -306,7 +306,7 @@ graph main(x: f32[{rows}, {terms}]) -> y:
 LONG = settings.get_current_profile_name() == "long"
 
 
-@settings(max_examples=200 if LONG else 8, deadline=None)
+@settings(max_examples=200 if LONG else 5, deadline=None)
 @given(st.sampled_from([1, 2, 5, 33]), st.sampled_from([4, 16, 47]), st.sampled_from([2, 31, 64]), st.integers(0, 9))
 def test_compiled_code_computes_the_rounded_graph(rows: int, width: int, inner: int, seed: int) -> None:
     """Of all sizes, for both kinds of machine: within what rounding an intermediate value up or down makes."""
@@ -332,7 +332,7 @@ def test_networks_point_the_same_way(network: Network, always: None) -> None:
     """With everything rounded that may be, on a machine with products of pairs and on this one."""
     graph = network.build_tiny()
     model, feeds = graph.model().SerializeToString(), graph.feeds
-    right = tw.compile(model).run(feeds)
+    right = evaluate(read(model), feeds)
     here = tw.compile(model, precision="bf16").run(feeds)
     passes = pipeline(PAIRS, None, Switches(precision=HALF))
     names = [p.name for p in passes]

@@ -353,7 +353,7 @@ def compile_graph(threads: int) -> tuple[tw.Executable, Module]:
 
 def test_models_give_the_same_on_any_number_of_threads() -> None:
     rng = np.random.default_rng(4)
-    executables = [compile_graph(threads)[0] for threads in (1, 2, 3, 5)]
+    executables = [compile_graph(threads)[0] for threads in (1, 2, 3)]
     module = compile_graph(1)[1]
     for n in (0, 1, 3, 64, 257):
         x = rng.standard_normal((n, 96), np.float32)

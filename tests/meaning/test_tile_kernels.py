@@ -9,10 +9,10 @@ from math import prod
 import numpy as np
 import pytest
 from chosen import candidates_of
-from hypothesis import settings
 from inner_loops import Loop, inner_loops
 
 import tilewright as tw
+from drawn import LONG, drawn
 from planned import planned_kernels
 from tilewright.analysis.contractions import find_contraction
 from tilewright.codegen.assemble import assembly
@@ -37,7 +37,6 @@ from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
-LONG = settings.get_current_profile_name() == "long"
 FOREIGN = ("aarch64", "aarch64 +sve256", "aarch64 +sve512", "riscv64 +v", "riscv64 +zvl256b")
 TARGETS = tuple(t for t in ("native", "x86-64-v3", "x86-64-v4", *FOREIGN) if Target.parse(t).has_fma)
 MATMUL, SIDE_BY_SIDE = "ik,kj->ij", "xct,xco->xto"
@@ -124,13 +123,14 @@ def written_out(function: Function) -> list[int]:
 
 SOME = {
     "x86-64-v3": ("square", "3x3"),
+    "x86-64-v4": ("square", "odd variable", "any rows", "one row", "3x3 by 2", "rows side by side", "f64"),
     "aarch64": ("square", "odd variable", "any rows", "3x3", "f64"),
     "aarch64 +sve256": ("square", "any rows", "3x3"),
     "aarch64 +sve512": ("odd variable", "f64"),
     "riscv64 +v": ("square", "any rows", "3x3"),
     "riscv64 +zvl256b": ("odd variable", "f64"),
 }
-"""The cases for targets whose machine model is much like another one's: all others run all of them."""
+"""The cases for targets whose machine model is much like another one's: this machine runs all of them."""
 
 
 @pytest.mark.parametrize(("target", "name"), [(t, n) for t in TARGETS for n in (CASES if LONG else SOME.get(t, CASES))])
@@ -162,8 +162,7 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
             assert loop.reads in read, loop
 
 
-@pytest.mark.parametrize("packs", [False, True], ids=["each tile", "the first tile"])
-@pytest.mark.parametrize(("target", "rows"), [(t, rows) for t in TARGETS for rows in (128, 197)])
+@pytest.mark.parametrize(("target", "rows", "packs"), drawn(TARGETS, (128, 197), (False, True)))
 def test_differences_of_constants_are_taken_in_registers(
     monkeypatch: pytest.MonkeyPatch, target: str, rows: int, packs: bool
 ) -> None:

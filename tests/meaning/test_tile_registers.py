@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from drawn import LONG
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler.pipeline import lower_function
 from tilewright.expr import dtypes
@@ -51,7 +52,7 @@ func product(x: {one}[32, {terms}], w: {other}[{fours}, 40, {depth}], y: {sums}[
   unroll i in 0..2, j in 0..2:
     instruct x86.amx.zero_{sums} = m in 0..16:
       for n in 0..16: t[i, j, m, n] = {zero}
-  for ko in 0..4:
+  for ko in 0..{steps}:
     unroll i in 0..2, j in 0..2:
       instruct {name} = m in 0..16:
         for n in 0..16, k in 0..16, q in 0..{depth}:
@@ -64,12 +65,13 @@ func product(x: {one}[32, {terms}], w: {other}[{fours}, 40, {depth}], y: {sums}[
 """32 rows and columns in four tiles. No operand lies tile by tile: its rows are longer."""
 
 
-def product(name: str) -> Function:
-    """A product of 32 rows and columns by an instruction."""
+def product(name: str, steps: int = 4) -> Function:
+    """A product of 32 rows and columns by an instruction, in so many steps of a tile's terms."""
     a, b, acc = INSTRUCTIONS[name].registers
     depth = a.shape[-1]
     words = {"one": a.dtype, "other": b.dtype, "sums": acc.dtype, "zero": "0.0" if acc.dtype.is_float else "0"}
-    f = parse(PRODUCT.format(name=name, depth=depth, step=16 * depth, terms=64 * depth, fours=64, **words))
+    fours, step = steps * 16, 16 * depth
+    f = parse(PRODUCT.format(name=name, depth=depth, step=step, steps=steps, terms=steps * step, fours=fours, **words))
     verify(f)
     return f
 
@@ -123,7 +125,7 @@ def test_the_description_is_a_program(name: str) -> None:
 @pytest.mark.parametrize("name", DOTS)
 def test_the_evaluator_computes_products_of_tiles(name: str) -> None:
     """As nests and as expressions over vectors."""
-    f = product(name)
+    f = product(name, steps=2)
     arrays, expected = arrays_for(f)
     runs = [[a.copy() for a in arrays] for _ in range(2)]
     evaluate(f, runs[0])
@@ -184,7 +186,7 @@ func product(x: bf16[32, 64], w: bf16[64, 32], y: f32[32, 32]):
 def test_other_programs_are_refused(old: str, new: str, why: str) -> None:
     text = PRODUCT.replace(old, new)
     words = {"one": dtypes.bf16, "other": dtypes.bf16, "sums": dtypes.f32, "zero": "0.0"}
-    f = parse(text.format(name="x86.amx.dot_bf16", depth=2, step=32, terms=128, fours=64, **words))
+    f = parse(text.format(name="x86.amx.dot_bf16", depth=2, step=32, steps=4, terms=128, fours=64, **words))
     with pytest.raises(UserError, match=why):
         verify(f, family=UserError)
 
@@ -208,7 +210,7 @@ func product(x: {one}[{rows}, {terms}], w: {other}[{terms}, {columns}], b: {sums
 """A product of matrices as a template gets it, with an epilogue."""
 
 IN_TILES = "contraction-in-tiles"
-SIZES = [(32, 32, 64), (64, 48, 128), (37, 45, 70), (16, 17, 33), (3, 64, 64), (130, 16, 64)]
+SIZES = [(32, 32, 64), (64, 48, 64), (37, 29, 70), (16, 17, 33), (3, 64, 64), (130, 16, 64)]
 """Rows, columns, terms: whole tiles, and edges of each."""
 
 
@@ -246,8 +248,14 @@ def operands_for(f: Function) -> tuple[list[Array], Array]:
     return [*made, np.zeros(expected.shape, f.params[3].dtype.numpy)], expected
 
 
-@pytest.mark.parametrize("types", [("bf16", "bf16", "f32"), ("u8", "i8", "i32"), ("i8", "i8", "i32")])
-@pytest.mark.parametrize("size", SIZES)
+BF16, *INTEGERS = [("bf16", "bf16", "f32"), ("u8", "i8", "i32"), ("i8", "i8", "i32")]
+PRODUCTS = [(size, BF16) for size in SIZES] + [
+    (size, types) for size in SIZES[:: 1 if LONG else 2] for types in INTEGERS
+]
+"""bf16 in all sizes; integers, which take the same steps, in whole tiles, in edges of all three, and in few rows."""
+
+
+@pytest.mark.parametrize(("size", "types"), PRODUCTS)
 def test_products_of_any_size_run_in_tiles(size: tuple[int, int, int], types: tuple[str, str, str]) -> None:
     f = matmul(*types, size)
     made = in_tiles(f)
@@ -274,7 +282,7 @@ def test_two_by_two_tiles_of_sums_take_four_loads() -> None:
 
 
 def test_sums_of_blocks_of_terms_are_taken_up_again() -> None:
-    f = matmul("bf16", "bf16", "f32", (64, 64, 256))
+    f = matmul("bf16", "bf16", "f32", (64, 64, 128))
     facts = Facts(f)
     found = next(c for c in candidates(facts, SAPPHIRE) if c.template.name == IN_TILES)
     tile = RegisterTile(32, 2, 16)

@@ -104,12 +104,12 @@ func convolve(x: bf16{list(self.image)}, w: bf16{list(self.filters)} in constant
 
 
 CASES = {
-    "two rows of an image beside each other": Convolution(4, 14, 32, 40),
-    "rows of 7": Convolution(3, 7, 64, 32),
+    "two rows of an image beside each other": Convolution(4, 14, 32, 24, kernel=2),
+    "rows of 7": Convolution(3, 7, 64, 16),
     "two tiles in a row": Convolution(2, 28, 32, 16),
-    "a stride of 2": Convolution(2, 14, 32, 48, stride=2),
-    "two images": Convolution(2, 14, 32, 16, images=2),
-    "rows of 35, in tiles of 7": Convolution(2, 35, 32, 32),
+    "a stride of 2": Convolution(2, 14, 32, 48, kernel=2, stride=2),
+    "two images": Convolution(2, 14, 32, 16, kernel=2, images=2),
+    "rows of 35, in tiles of 7": Convolution(1, 35, 32, 32, kernel=2),
     "one place, every second pixel": Convolution(4, 8, 32, 32, kernel=1, stride=2),
 }
 

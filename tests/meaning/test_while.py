@@ -27,7 +27,7 @@ from tilewright.report.errors import RuntimeFault
 
 LONG = settings.get_current_profile_name() == "long"
 some = settings(
-    max_examples=2000 if LONG else 6, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
+    max_examples=2000 if LONG else 4, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
 )
 PASSES = (sink_constants, fold_constants, simplify_graph, eliminate_common, eliminate_dead, own_results)
 

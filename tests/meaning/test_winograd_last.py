@@ -10,6 +10,7 @@ import pytest
 from test_winograd import exact, numbers, operators, require_bound
 
 import tilewright as tw
+from drawn import LONG
 from tilewright.compiler import compile_module
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Expr, const
@@ -59,7 +60,12 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return int(request.param)
 
 
-@pytest.mark.parametrize("channels", [(3, 16), (16, 5), (1, 1), (20, 33)])
+CHANNELS = [(3, 16), (16, 5), (1, 1), (20, 33)]
+SIZED = [(size, channels) for k, channels in enumerate(CHANNELS) for size in (2, 4) if LONG or size == (2, 4)[k % 2]]
+"""Tiles of both sizes by turns: of few channels, of no whole vectors of them, and of one more than vectors."""
+
+
+@pytest.mark.parametrize(("size", "channels"), SIZED, indirect=["size"])
 def test_compiled_within_the_bound_for_any_size(channels: tuple[int, int], size: int) -> None:
     inputs, outputs = channels
     w = numbers(outputs, inputs, 3, 3, seed=1)
@@ -85,7 +91,11 @@ def test_no_images_and_images_without_points(size: int) -> None:
         assert found.shape == (shape[0], 16, *shape[2:])
 
 
-@pytest.mark.parametrize("factor", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("size", "factor"),
+    [(size, f) for size in (2, 4) for f in (1, 2, 4) if LONG or f in (size, size // 2)],
+    indirect=["size"],
+)
 def test_a_residual_block(factor: int, size: int) -> None:
     """Two convolutions with their epilogues, and what they are added to; sides that tiles are known to fill, too."""
     first, second = numbers(16, 16, 3, 3, seed=1) / 8, numbers(16, 16, 3, 3, seed=2) / 8
