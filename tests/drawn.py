@@ -31,8 +31,8 @@ def in_turn(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def pairs(values: Collection[Hashable]) -> set[Hashable]:
-    """All pairs of what a case has."""
-    return set(combinations(values, 2))
+    """All pairs of what a case has, in no order: every process finds the same."""
+    return {frozenset(pair) for pair in combinations(values, 2)}
 
 
 def cover(cases: Sequence[set[Hashable]]) -> list[int]:

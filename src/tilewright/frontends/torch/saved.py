@@ -221,7 +221,7 @@ class Prices:
         the slope, it is there."""
         name = str(node.target).split(".")[1]
         function = FUNCTIONS.get(name) or MOSTLY.get(name)
-        if function not in INTRINSICS or self._is_in_slope(node.args[0], function):
+        if function not in INTRINSICS or any(self._is_in_slope(a, function) for a in node.all_input_nodes):
             return POINTS
         return work_of(call(function, Var("x", dtypes.f32)))
 
