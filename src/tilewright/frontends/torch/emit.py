@@ -17,15 +17,16 @@ from tilewright.types.tensor import TensorType
 
 class TorchEmit(Emit):
     """The builder of one graph function, and the node being read: `results` are the types of its results, None for what
-    is no tensor of ours. `promote` says which type PyTorch's rules give its operands, `is_contiguous` whether
-    its first operand lies in order in PyTorch's memory, from the begin of what is allocated for it. `pairs` are those
-    of its operands that are complex, `gives_pairs` says whether its first result is."""
+    is no tensor of ours. `promote` says which type PyTorch's rules give its operands, `is_in_order` whether its first
+    operand lies in order in PyTorch's memory, `is_contiguous` whether that begins where the memory does that is
+    allocated for it. `pairs` are those of its operands that are complex, `gives_pairs` says whether its first result
+    is."""
 
     def __init__(self, graph: GraphBuilder) -> None:
         super().__init__(graph)
         self.results: Sequence[TensorType | None] = ()
         self.promote: Callable[[], DType] = lambda: dtypes.f32
-        self.is_contiguous = False
+        self.is_contiguous = self.is_in_order = False
         self.pairs: Sequence[Tensor] = ()
         self.gives_pairs = False
 

@@ -232,7 +232,7 @@ class Reader:
         self.emit.results, self.emit.promote = types, lambda: promoted(node)
         args = [self._argument(a, values) for a in node.args]
         kwargs = {name: self._argument(a, values) for name, a in node.kwargs.items()}
-        self.emit.is_contiguous = begins_contiguous(node)
+        self.emit.is_contiguous, self.emit.is_in_order = begins_contiguous(node), lies_in_order(node)
         source = f"{node.target} '{node.name}'"
         with self.emit.at(source, wanted(node, len(types))):
             arguments = arrange(node.target._schema, args, kwargs, handler, self.emit.number)
@@ -302,12 +302,19 @@ def begins_contiguous(node: Node) -> bool:
     """Whether the first operand is contiguous and is all of its memory. Of an input or a view nobody knows: where it
     begins in its memory is not guarded."""
     first = node.args[0] if node.args else None
-    if isinstance(first, torch.fx.Node) and (first.op == "placeholder" or str(first.target) in VIEWS):
+    if not isinstance(first, torch.fx.Node) or first.op == "placeholder" or str(first.target) in VIEWS:
         return False
+    return lies_in_order(node) and symbolic(first.meta["val"].storage_offset()) == 0
+
+
+def lies_in_order(node: Node) -> bool:
+    """Whether the first operand is contiguous: of a dimension of one element, any stride is."""
+    first = node.args[0] if node.args else None
     fake: Any = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
-    if not is_plain(fake) or symbolic(fake.storage_offset()) != 0:
+    if not is_plain(fake):
         return False
-    return is_in_order(fake.shape, fake.stride())
+    lying = [(n, step) for n, step in zip(fake.shape, fake.stride(), strict=True) if symbolic(n) != symbolic(1)]
+    return is_in_order([n for n, _ in lying], [step for _, step in lying])
 
 
 def promoted(node: Node) -> DType:

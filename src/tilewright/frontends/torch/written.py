@@ -46,6 +46,8 @@ def _line(captured: Captured, node: Node, numbers: Mapping[Node, int]) -> str:
 def _target(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"{target} {target._schema} {PROGRAMS.get(str(target), '')}"
+    if isinstance(target, torch._ops.HigherOrderOperator):  # such as a check whose effect is ordered by a token
+        raise Unwritable
     return f"{target.__module__}.{target.__qualname__}"
 
 

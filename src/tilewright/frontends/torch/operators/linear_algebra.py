@@ -168,11 +168,12 @@ def inverse_by_cholesky(b: TorchEmit, factor: Tensor, *, upper: bool = False) ->
 
 
 class _Factors:
-    """P A = L U of a batch of matrices; `places` are the swapped rows as LAPACK counts them, from 1 on."""
+    """P A = L U of a batch of matrices; `places` are the swapped rows as LAPACK counts them, from 1 on. Those `across`
+    are the factors of the transposes."""
 
-    def __init__(self, b: TorchEmit, x: Tensor) -> None:
-        self.b = b
-        a = _matrices(b, x)
+    def __init__(self, b: TorchEmit, x: Tensor, across: bool = False) -> None:
+        self.b, self.across = b, across
+        a = _flipped(b, _matrices(b, x)) if across else _matrices(b, x)
         self.a = a
         made = lower_upper(b, a, simplify(minimum(a.shape[1], a.shape[2])))
         self.both, self.rows, self.swaps = made.both, made.rows, made.swaps
@@ -186,6 +187,7 @@ class _Factors:
 
     def solved(self, y: Tensor) -> Tensor:
         """The x of A x = y."""
+        assert not self.across
         return _solved(self.b, self.both, self.rows, y)
 
     def sign(self) -> Tensor:
@@ -200,6 +202,13 @@ def _solved(b: TorchEmit, both: Tensor, rows: Tensor, y: Tensor) -> Tensor:
     """The x of A x = y for the factors of A, whose rows they are of."""
     moved = b.gather_elements(y, b.broadcast(b.unsqueeze(rows, [2]), y.shape), 1)
     return solve_triangular(b, both, solve_triangular(b, both, moved, False, True), True, False)
+
+
+def _solved_across(b: TorchEmit, both: Tensor, rows: Tensor, y: Tensor) -> Tensor:
+    """The x of Aᵀ x = y, where Aᵀ = Uᵀ Lᵀ P."""
+    across = _flipped(b, both)
+    found = solve_triangular(b, across, solve_triangular(b, across, y, False, False), True, True)
+    return b.contract("bij,bjr->bir", permutation(b, rows, dtypes.f64), found)
 
 
 def _check(pivot: bool = True, check_errors: bool = False) -> None:
@@ -266,12 +275,7 @@ def solve_by_factors(
     pivots = b.broadcast(pivots, (*front, pivots.shape[-1]))
     rows = _rows_of(b, pivots, both.shape[1])
     right = _matrices(b, _broadcast(b, y if left else _flipped(b, y), front))
-    if left != adjoint:
-        found = _solved(b, both, rows, right)
-    else:  # Aᵀ = Uᵀ Lᵀ P
-        across = _flipped(b, both)
-        found = solve_triangular(b, across, solve_triangular(b, across, right, False, False), True, True)
-        found = b.contract("bij,bjr->bir", permutation(b, rows, dtypes.f64), found)
+    found = (_solved if left != adjoint else _solved_across)(b, both, rows, right)
     return _given(b, found if left else _flipped(b, found), 0)
 
 
@@ -289,7 +293,7 @@ def inverse_with_info(b: TorchEmit, x: Tensor, *, check_errors: bool = False) ->
 def solve_with_info(
     b: TorchEmit, x: Tensor, y: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, ...]:
-    """The x of A x = y, or of x A = y; the factors of A, or of its transpose, and which of its pivots is 0."""
+    """The x of A x = y; the factors of A, and which of its pivots is 0."""
     _check(check_errors=check_errors)
     if not left:
         raise Unsupported("a solution from the right is not supported")
@@ -304,7 +308,8 @@ def solve_with_info(
 @handles("aten._linalg_det.default")
 @_unless_empty(1, 0, 0)
 def determinant(b: TorchEmit, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    made = _Factors(b, x)
+    """The determinants; the factors are those that eager takes, by which gradients solve."""
+    made = _Factors(b, x, across=b.is_in_order)
     found = b.reduce("prod", diagonal_of(b, made.both), [1]) * made.sign()
     return _given(b, found, 0), _given(b, made.both, 1), _given(b, made.places, 2)
 
@@ -312,8 +317,8 @@ def determinant(b: TorchEmit, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @handles("aten._linalg_slogdet.default")
 @_unless_empty(1, 0, 0, 0)
 def log_determinant(b: TorchEmit, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The sign of the determinant, and the logarithm of its magnitude."""
-    made = _Factors(b, x)
+    """The sign of the determinant, and the logarithm of its magnitude; the factors as those of `determinant`."""
+    made = _Factors(b, x, across=b.is_in_order)
     pivots = diagonal_of(b, made.both)
     sign = b.reduce("prod", b.map("sign", pivots), [1]) * made.sign()
     size = b.reduce("sum", b.map("log", b.map("abs", pivots)), [1])
