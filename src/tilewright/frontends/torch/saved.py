@@ -13,7 +13,8 @@ entrance it is computed again. A reader on that side keeps the exits of its oper
 never cut: products are not computed again, and what depends on gradients is computed in the backward pass.
 
 Every byte that is kept counts as one that goes to memory and comes back, also where a kernel writes it anyway: what is
-saved is there for as long as both passes take.
+saved is there for as long as both passes take. Rates are the estimates for the processor, measured or not: the same
+graphs come of the same model in each process, and are found in the store.
 """
 
 from __future__ import annotations
