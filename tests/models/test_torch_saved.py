@@ -18,10 +18,10 @@ from torch._functorch.aot_autograd import aot_function  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tilewright.frontends.torch import backend, saved  # noqa: E402
-from tilewright.frontends.torch.apart import take_apart  # noqa: E402
 from tilewright.frontends.torch.decompositions import decompositions  # noqa: E402
 from tilewright.frontends.torch.ports import VIEWS  # noqa: E402
 from tilewright.frontends.torch.saved import FIRST, SINK, SOURCE, Edges, _cut  # noqa: E402
+from tilewright.frontends.torch.training_norms import take_apart  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 
 functional = torch.nn.functional

@@ -15,7 +15,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from tilewright.frontends.torch.apart import take_apart
 from tilewright.frontends.torch.call import Call
 from tilewright.frontends.torch.captured import Captured
 from tilewright.frontends.torch.decompositions import decompositions
@@ -24,6 +23,7 @@ from tilewright.frontends.torch.kept import Keeper
 from tilewright.frontends.torch.options import ERROR, PACKED, Options
 from tilewright.frontends.torch.ports import Node
 from tilewright.frontends.torch.saved import choose
+from tilewright.frontends.torch.training_norms import take_apart
 from tilewright.frontends.torch.weights import steady_inputs
 from tilewright.report.errors import InternalError, UserError
 

@@ -168,12 +168,11 @@ def inverse_by_cholesky(b: TorchEmit, factor: Tensor, *, upper: bool = False) ->
 
 
 class _Factors:
-    """P A = L U of a batch of matrices; `places` are the swapped rows as LAPACK counts them, from 1 on. Those `across`
-    are the factors of the transposes."""
+    """P A = L U of a batch of matrices; `places` are the swapped rows as LAPACK counts them, from 1 on."""
 
-    def __init__(self, b: TorchEmit, x: Tensor, across: bool = False) -> None:
-        self.b, self.across = b, across
-        a = _flipped(b, _matrices(b, x)) if across else _matrices(b, x)
+    def __init__(self, b: TorchEmit, x: Tensor) -> None:
+        self.b = b
+        a = _matrices(b, x)
         self.a = a
         made = lower_upper(b, a, simplify(minimum(a.shape[1], a.shape[2])))
         self.both, self.rows, self.swaps = made.both, made.rows, made.swaps
@@ -187,7 +186,6 @@ class _Factors:
 
     def solved(self, y: Tensor) -> Tensor:
         """The x of A x = y."""
-        assert not self.across
         return _solved(self.b, self.both, self.rows, y)
 
     def sign(self) -> Tensor:
@@ -309,7 +307,7 @@ def solve_with_info(
 @_unless_empty(1, 0, 0)
 def determinant(b: TorchEmit, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The determinants; the factors are those that eager takes, by which gradients solve."""
-    made = _Factors(b, x, across=b.is_in_order)
+    made = _Factors(b, _flipped(b, x) if b.is_in_order else x)
     found = b.reduce("prod", diagonal_of(b, made.both), [1]) * made.sign()
     return _given(b, found, 0), _given(b, made.both, 1), _given(b, made.places, 2)
 
@@ -318,7 +316,7 @@ def determinant(b: TorchEmit, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @_unless_empty(1, 0, 0, 0)
 def log_determinant(b: TorchEmit, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The sign of the determinant, and the logarithm of its magnitude; the factors as those of `determinant`."""
-    made = _Factors(b, x, across=b.is_in_order)
+    made = _Factors(b, _flipped(b, x) if b.is_in_order else x)
     pivots = diagonal_of(b, made.both)
     sign = b.reduce("prod", b.map("sign", pivots), [1]) * made.sign()
     size = b.reduce("sum", b.map("log", b.map("abs", pivots)), [1])
