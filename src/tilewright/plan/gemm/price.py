@@ -146,7 +146,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         panel=level,
         elements=again,
         parts=1 if choice.first_packs else size.parts,
-        packs=size.parts if choice.first_packs and vector.constant else 0,
+        packs=size.parts if choice.first_packs and vector.constant and choice.parts is None else 0,
         stride=1 if choice.pack_vector else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
         scattered=not choice.pack_vector and is_scattered(size, target),
@@ -163,9 +163,11 @@ def _first(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     """Cycles that the first use of all panels adds to those of later ones: they come from where the operand lies, and
     are packed where a call does that."""
     tile, vector = choice.tile, size.vector
-    if not choice.pack_vector or vector.constant:
-        return _again(choice, size, sums, runs, source, target)
     whole = size.columns * sums.steps * vector.bytes
+    if not choice.pack_vector or vector.constant:
+        apart = choice.first_packs and choice.parts is not None
+        found = _again(choice, size, sums, runs, source, target)
+        return found + (_differences(choice, size, whole, source, target) if apart else 0.0)
     if choice.first_packs:
         level = max(source, sums.panel)
         added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size, target))
@@ -190,7 +192,7 @@ def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow:
     with the first tile, a constant that is prefetched while the panel before is computed."""
     level, tile = max(source, sums.panel), runs[0][1]
-    whole = size.columns * sums.steps * size.vector.bytes * size.parts
+    whole = size.columns * sums.steps * size.vector.bytes * size.brought
     read = replace(sums, parts=sums.packs or sums.parts)
     if not (choice.prefetch and size.vector.constant):
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
@@ -213,6 +215,14 @@ def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     alone += 0 if choice.distance else min(choice.tile.columns, size.columns - alone)
     missed = alone + (1 - asked) * (size.columns - alone)
     return found + missed / size.columns * added_cycles(read, tile, target, panel=level)
+
+
+def _differences(choice: Choice, size: Size, whole: int, source: int, target: Target) -> float:
+    """Cycles to store the differences of two constants, `whole` bytes of them, before the tiles that read them: both
+    come from where they lie, or from the second cache where they were asked for."""
+    lies = min(source, 2) if choice.prefetch else source
+    copied = copy_cycles(whole / size.vector.bytes, choice.tile.lanes, target, aligned=True)
+    return copied + size.parts * whole * byte_cycles(lies, target)
 
 
 def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float:

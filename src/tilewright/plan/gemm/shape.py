@@ -54,6 +54,7 @@ class Size:
     usual           rows and columns as they usually are: of dynamic ones, what `Sizes` assumes, and no more than USUAL
     parts           tensors that vectors are the difference of, at most: kernels whose batches have constants of their
                     own are priced like those beside them that take differences, so that all read the same panels
+    differing       of the second of these, how many products have one of their own: it comes once for all others
     axes, turns     reduce axes, and the extent of the first of them
     sums            the type of a sum
     summed          terms of the axis that an instruction takes several terms of; 0 where there is none
@@ -73,6 +74,7 @@ class Size:
     any_rows: bool
     any_columns: bool
     parts: int
+    differing: int
     axes: int
     turns: int
     vector: Lies
@@ -106,6 +108,11 @@ class Size:
     def adds_together(self) -> bool:
         """Whether an instruction of vectors may take several terms together: rows do not overlap along their axis."""
         return self.summed > 0 and not self.overlaps
+
+    @property
+    def brought(self) -> float:
+        """How many times the vectors' bytes come from where the tensors lie that these are the difference of."""
+        return 1 + (self.parts - 1) * self.differing / max(self.own, 1)
 
     @property
     def shares_panels(self) -> bool:
@@ -222,7 +229,7 @@ def with_edges(facts: Facts, product: Product) -> Product:
 def measure(found: Contraction) -> Size:
     """A contraction in numbers."""
     extents = [known(e) for e in found.extents]
-    axes = found.block.axes
+    axes, minus = found.block.axes, found.vector.minus
     moving = [n for n in found.batch if found.broadcast.moves(axes[n].var) and extents[n] > 1]
     return Size(
         rows=extents[found.rows] if found.rows is not None else 0,
@@ -233,6 +240,9 @@ def measure(found: Contraction) -> Size:
         any_rows=found.rows is not None and not isinstance(found.extents[found.rows], Const),
         any_columns=not isinstance(found.extents[found.columns], Const),
         parts=2 if found.own_batches else 1,
+        differing=math.prod(
+            extents[n] for n in found.own_batches if minus is None or Operand(minus).moves(axes[n].var)
+        ),
         axes=len(found.reduce),
         turns=extents[found.reduce[0]],
         vector=_lies(found, found.vector, found.columns, extents),
