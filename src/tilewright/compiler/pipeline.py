@@ -54,6 +54,7 @@ from tilewright.lower.kernels.hoist_constants import hoist_constants, hoist_head
 from tilewright.lower.kernels.make_kernels import make_kernels
 from tilewright.lower.kernels.overwrite import overwrite
 from tilewright.lower.kernels.own_states import own_states
+from tilewright.lower.kernels.run_late import run_late
 from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.wrap import wrap
 from tilewright.lower.memory.bufferize import bufferize, lift_temporaries
@@ -112,6 +113,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("drop", eliminate_dead, GRAPH, since=1),
         Pass("own-results", own_results, GRAPH),
         Pass("plan", lambda module: plan_kernels(module, target, chosen, fuses), GRAPH),
+        Pass("run-late", run_late, GRAPH, since=2),
         Pass("own-states", own_states, GRAPH),
         schedule_pass(target, chosen, forced, switches.tuned) if schedules else UNSCHEDULED,
         KernelPass("hoist", hoist, GRAPH, 2, alone=without_head, rest=compute_heads),
