@@ -107,9 +107,9 @@ def test_llvm_works_in_a_thread_of_its_own_where_one_process_compiles_a_large_mo
 ) -> None:
     threads: list[int] = []
 
-    def noted(text: str, target: Target) -> bytes:
+    def noted(text: str, target: Target, level: int = 3) -> bytes:
         threads.append(threading.get_ident())
-        return assemble(text, target)
+        return assemble(text, target, level)
 
     monkeypatch.setattr(processes, "LARGE_MODEL", 1)
     monkeypatch.setattr(apart, "assemble", noted)
@@ -122,7 +122,7 @@ def test_llvm_works_in_a_thread_of_its_own_where_one_process_compiles_a_large_mo
 
 
 def test_what_llvm_refuses_in_its_thread_ends_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(text: str, target: Target) -> bytes:
+    def refuse(text: str, target: Target, level: int = 3) -> bytes:
         raise InternalError("LLVM refused the code we generated")
 
     monkeypatch.setattr(processes, "LARGE_MODEL", 1)

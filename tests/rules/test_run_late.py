@@ -65,7 +65,11 @@ def test_memory_that_others_read_later_is_not_freed() -> None:
 
 def test_views_are_the_memory_that_they_are_of() -> None:
     body = [call("b", "grow", "p", wide=True), "  v: f32[n*4] = reshape(b, shape=(n*4,))", call("a", "shrink", "b")]
-    body += ["  w: f32[n, 4] = reshape(v, shape=(n, 4))", call("s", "join", "w", "r"), call("t", "grow", "s", wide=True)]
+    body += [
+        "  w: f32[n, 4] = reshape(v, shape=(n, 4))",
+        call("s", "join", "w", "r"),
+        call("t", "grow", "s", wide=True),
+    ]
     body += [call("u", "grow", "a", wide=True), call("z", "join", "t", "u")]
     assert order("\n".join(body)) == ["b", "v", "w", "s", "t", "a", "u", "z"]
 

@@ -31,6 +31,9 @@ _NUMBERED = ("sroa", "simplify_cfg", "new_gvn", "instruction_combine")
 """With value numbering, for processors whose products take one lane of a vector: of what several rows load, the order
 that it leaves lets all accumulators of a tile stay in registers."""
 
+ENTRY_LEVEL = 0
+"""Of a module that has the entry alone."""
+
 _BANNED = re.compile(r"\bcall\b[^\n]*\basm\b")
 
 
@@ -76,7 +79,7 @@ def _keep_operations_below_phis() -> None:
 
 def assemble(text: str, target: Target, level: int = 3) -> bytes:
     """The object file (ELF, Mach-O or COFF, as the target's) of an IR module. Level 0 takes a fifth of the time: for
-    code that waits for memory and other threads, such as the pool's.
+    code that waits for memory and other threads, such as the pool's, or does little but call kernels (`ENTRY_LEVEL`).
 
     Where LLVM has no instructions for what a module asks of a target, it ends the process. So code for a combination of
     features that is neither this machine's nor a model is made in another one, and raises UserError where that dies.

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from tilewright.codegen.assemble import assemble
+from tilewright.codegen.assemble import ENTRY_LEVEL, assemble
 from tilewright.codegen.module import Unit, generate_unit, grouped, join, module_of
 from tilewright.compiler.compiled import Compiled, constant_order, interface_of, outline_of, sites_code
 from tilewright.compiler.constants import put_down_made
@@ -99,7 +99,7 @@ def _produce(
     compiled = Compiled(interface_of(module.graph), (), generated.faults, constant_order(program), program, "")
     compiled.denormals = usual_denormals(module, target, switches.level)
     tell_program(lambda: outline_of(compiled, target), generated.forks)
-    entry = assemble(module_of(generated.units[:1], target), target)
+    entry = assemble(module_of(generated.units[:1], target), target, ENTRY_LEVEL)
     compiled.code = (entry, *(code() for _, _, code in finished), *sites_code(generated, target))
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tilewright.codegen.abi import ENTRY, PARALLEL, FaultMessage
-from tilewright.codegen.assemble import assemble, assembly
+from tilewright.codegen.assemble import ENTRY_LEVEL, assemble, assembly
 from tilewright.codegen.link import link_code
 from tilewright.codegen.module import Generated, generate
 from tilewright.codegen.parts import runs_by_parts, uses_of
@@ -96,8 +96,12 @@ def finish(
     compiled = Compiled(interface, (), generated.faults, constant_order(final), final, generated.text, record)
     compiled.sites, compiled.denormals = generated.sites, denormals
     tell_program(lambda: outline_of(compiled, target), generated.forks)
-    texts = generated.texts() if is_large(module) else [generated.text]
-    compiled.code = (*(assemble(text, target) for text in texts), *sites_code(generated, target))
+    if is_large(module):
+        entry, *kernels = generated.texts()
+        made = assemble(entry, target, ENTRY_LEVEL), *(assemble(text, target) for text in kernels)
+    else:
+        made = (assemble(generated.text, target),)
+    compiled.code = (*made, *sites_code(generated, target))
     return compiled
 
 

@@ -5,8 +5,8 @@
     s: f32[n] = call(k, x, callee="contract", …)               v: f32[n, 64] = call(q, b, callee="concat", …)
     y: f32[64] = call(s, v, callee="contract_2", …)            y: f32[64] = call(s, v, callee="contract_2", …)
 
-A result that is read at once is still in a cache. A kernel that makes less than what nobody reads after it stays where it
-is: until it has run, that memory is in use.
+A result that is read at once is still in a cache. A kernel that makes less than what nobody reads after it stays where
+it is: until it has run, that memory is in use.
 """
 
 from __future__ import annotations
