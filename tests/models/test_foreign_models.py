@@ -139,7 +139,7 @@ def check_drawn(group: int, target: str, folder: Path) -> None:
     if target in MACHINES:
         needs(MACHINES[target])
     models = drawn_for(group, Target.parse(target).has_f16c)
-    exe = tw.compile(put_together(models), target=target)
+    exe = tw.compile(put_together(models), target=target, denormals="keep")  # as the reference does
     feeds = {name: array for m in models for name, array in m.feeds.items()}
     expected = {name: array for m in models for name, array in m.expected.items()}
     found = results_for(target, exe, folder, feeds, expected)

@@ -91,6 +91,11 @@ def _whole(out: Emitter, number: float, dtype: DType, lanes: int) -> str:
 
 
 def _int_to_float(out: Emitter, x: str, source: DType, to: DType, lanes: int) -> str:
+    if source.is_bool:
+        # As a conversion, LLVM 22 has no instructions for it where vectors of SVE have 256 bits or more.
+        wide = dtypes.f32 if to in (dtypes.f16, dtypes.bf16) else to
+        made = out.select(x, _whole(out, 1, wide, lanes), _whole(out, 0, wide, lanes), wide, lanes)
+        return convert(out, made, wide, to, lanes)
     op = "sitofp" if source.kind == "i" else "uitofp"
     wide = dtypes.f64 if to in (dtypes.f16, dtypes.bf16) else to
     made = out.fresh(f"{op} {value_type(source, lanes)} {x} to {value_type(wide, lanes)}")
