@@ -175,20 +175,22 @@ handles("aten.cummin.default")(_running("min"))
 
 @handles("aten.logcumsumexp.default")
 def running_log_sum(b: TorchEmit, x: Tensor, *, dim: int) -> Tensor:
-    """The logarithms of sums of exponentials of all elements up to each: one after the other, without overflow."""
+    """The logarithms of sums of exponentials of all elements up to each, without overflow: the greatest so far, and the
+    sum of the others' exponentials as parts of its own, so that no logarithm is rounded but those that are results."""
     if not x.rank:
         return x
     axis = b.axis(dim, x.rank)
     order = [axis, *(a for a in range(x.rank) if a != axis)]
     moved = b.transpose(b.wide(x), order)
-    nothing = b.broadcast(b.scalar(float("-inf"), moved.dtype), moved.shape[1:])
-    loop = Loop(b, "logcumsumexp", moved.shape[0], [nothing], [moved], [False])
-    (before,), (one,), body = loop.states, loop.slices, loop.b
+    nothing, no_others = (b.broadcast(b.scalar(n, moved.dtype), moved.shape[1:]) for n in (float("-inf"), 0.0))
+    loop = Loop(b, "logcumsumexp", moved.shape[0], [nothing, no_others], [moved], [False])
+    (before, others), (one,), body = loop.states, loop.slices, loop.b
     high, low = body.map("max", before, one), body.map("min", before, one)
-    added = high + body.map("log1p", body.map("exp", low - high))
     alike = body.map("and", body.map("eq", low, high), body.map("isinf", low))
-    made = body.select(alike, high, added)
-    _, (found,) = loop.finish([made], [made], [False])
+    part = body.map("exp", body.select(alike, float("-inf"), low - high))
+    others = body.select(body.map("lt", before, one), (others + 1) * part, others + part)
+    made = high + body.map("log1p", others)
+    _, (found,) = loop.finish([high, others], [made], [False])
     return b.done(b.transpose(found, [order.index(a) for a in range(x.rank)]))
 
 
