@@ -4,7 +4,8 @@
 
 In steady state the engines take turns in one process, and their results are compared first. The first call, with all
 that is compiled for it, is timed in a fresh process with empty caches, the second start in another one with the caches
-that the first left. `--quick` has the steady state alone.
+that the first left. The memory of a training step is what it has allocated at most, counted, which needs a C compiler.
+`--quick` has the steady state alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.allocated import counted
 from benchmarks.command import deliver, page_command
 from benchmarks.contest import numbers
 from benchmarks.failures import Failures, exit_on_failures
@@ -31,10 +33,6 @@ from tilewright.report.progress import progress
 TASKS = ("inference", "training")
 MIB = 1 << 20
 ROUNDS, QUICK_ROUNDS = 12, 4
-PAGES = "16384"
-EXACT = {"MALLOC_MMAP_THRESHOLD_": PAGES, "MALLOC_TRIM_THRESHOLD_": PAGES, "MALLOC_TOP_PAD_": "0"}
-"""Has the C library give memory back as soon as it is freed, so that what is resident is what is in use: what else it
-keeps of freed tensors differs from run to run."""
 
 
 @dataclass(slots=True)
@@ -70,8 +68,10 @@ def measure(network: str, task: str, threads: int, rounds: int, whole: bool) -> 
         with tempfile.TemporaryDirectory(prefix="caches-") as caches:
             starts = [ask("first", network, task, threads, engine, caches)["seconds"] for _ in range(2)]
         found.first[engine] = (starts[0], starts[1])
-    for engine in ENGINES if whole and task == "training" else ():
-        found.step[engine] = ask("memory", network, task, threads, engine, **EXACT)["bytes"]
+    if whole and task == "training":
+        with counted() as variables:
+            for engine in ENGINES:
+                found.step[engine] = ask("memory", network, task, threads, engine, **variables)["bytes"]
     return found
 
 
@@ -86,7 +86,7 @@ def report_speed(found: Sequence[Found]) -> Report:
         cells += [f"{ratio.best:.2f}" for ratio in ratios.values()]
         for n in range(2):
             cells += [f"{one.first[engine][n]:.1f}" if one.first else "-" for engine in ENGINES[:2]]
-        cells += [f"{one.step[engine] / MIB:.0f}" if one.step else "-" for engine in ENGINES]
+        cells += [f"{one.step[engine] / MIB:.1f}" if one.step else "-" for engine in ENGINES]
         data: dict[str, Any] = {"network": one.network, "task": one.task, "threads": one.threads}
         data |= {engine: samples.record() for engine, samples in one.taken.items()}
         report.add(cells, data | {"first_seconds": one.first, "step_bytes": one.step})

@@ -14,7 +14,6 @@ calls of eager's network, and between calls of the compiled one.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import sys
@@ -22,16 +21,14 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.memory_worker import resident
+from benchmarks.allocated import Peak
 from benchmarks.timing import race
 from benchmarks.torch_models import CASES, Case
-from tilewright.runtime.executable import Executable
 
 ENGINES = ("tilewright", "inductor", "eager")
 TRAINING = "training"
@@ -83,18 +80,15 @@ def time_first(case: Case, task: str, engine: str) -> dict[str, object]:
 
 
 def measure_step(case: Case, task: str, engine: str) -> dict[str, object]:
-    """The bytes that a training step takes beside what stays: what becomes resident during one, and the arenas that are
-    there before. To be asked of a process whose C library gives memory back at once."""
+    """The most bytes that a training step has allocated beside those that are there before. To be asked of a process
+    that counts (`allocated.counted`)."""
     step, _ = program(case, task, engine)
     for _ in range(STEPS):
         step()
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    arenas = sum(e._threads.frame.memory.nbytes for e in gc.get_objects() if isinstance(e, Executable))
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    step()
-    return {"bytes": max(resident("VmHWM") - before, 0) + arenas}
+    with Peak() as peak:
+        step()
+    return {"bytes": peak.bytes}
 
 
 class Touched(nn.Module):
