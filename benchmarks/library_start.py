@@ -6,7 +6,8 @@ that is resident, and what a call costs.
 A C program loads the library of a network, calls it once, then again and again; each round is a fresh process, and
 files are in the system's cache. Beyond a call is what loading and the first call take over the best call. Making is
 compared with a copy of the file that is made, on the disk when it ends; and compiling to a library, as the command
-does, with compiling alone, both with nothing in the store. It needs a C compiler.
+does, with compiling alone and with compiling to a file for `tilewright.load`, all with nothing in the store. It needs a
+C compiler.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Measured:
     made: Sequence[float] = ()
     copied: Sequence[float] = ()
     compiled: Sequence[float] = ()
+    compiled_to_file: Sequence[float] = ()
     compiled_to_library: Sequence[float] = ()
 
     @property
@@ -101,10 +103,11 @@ def time_making(exe: tw.Executable, folder: Path) -> tuple[float, float]:
     return between - start, time.perf_counter() - between
 
 
-def time_compiling(model: Path, folder: Path, with_library: bool) -> float:
-    """The seconds of compiling a model that the store does not have, and of its library where asked. Memory that the
-    system gave back is fetched before: in a virtual machine its first touch takes longer than all else."""
-    place, store = folder / "compiled.so", folder / "store"
+def time_compiling(model: Path, folder: Path, ending: str) -> float:
+    """The seconds of compiling a model that the store does not have: to a library (.so), to a compiled file (.tw), or
+    for this process alone. Memory that the system gave back is fetched before: in a virtual machine its first touch
+    takes longer than all else."""
+    place, store = folder / f"compiled{ending}", folder / "store"
     place.unlink(missing_ok=True)
     os.sync()
     np.ones(4 * model.stat().st_size, np.uint8)
@@ -113,11 +116,12 @@ def time_compiling(model: Path, folder: Path, with_library: bool) -> float:
     try:
         start = time.perf_counter()
         library = Library(place, str(model), {}, None)
-        if with_library:
-            with library.expected(1):
-                library.save([compile_model(str(model))])
-        else:
-            compile_model(str(model))
+        with library.expected(1):
+            exe = compile_model(str(model))
+            if library.wanted:
+                library.save([exe])
+            elif ending:
+                exe.save(place)
         return time.perf_counter() - start
     finally:
         shutil.rmtree(store, ignore_errors=True)
@@ -163,18 +167,19 @@ def measure(prepared: Prepared, folder: Path, rounds: int) -> Measured:
         reads.append(ask(program, str(library))["read"])
         runs.append(ask(program, str(library), str(CALLS), given=given))
     made, copied = zip(*making, strict=True)
-    turns = [[time_compiling(prepared.model, folder, way) for way in (False, True)] for _ in range(COMPILATIONS)]
+    turns = [[time_compiling(prepared.model, folder, way) for way in ("", ".tw", ".so")] for _ in range(COMPILATIONS)]
     compiled = list(zip(*turns, strict=True))
     return Measured(prepared.name, sum(c.nbytes for c in exe.program.constants), runs, reads, made, copied, *compiled)
 
 
 def report_making(measured: Sequence[Measured]) -> Report:
-    """Two rows for each network: the library of a program that is compiled, beside a copy of the file; and that of a
-    model, beside compiling it."""
+    """Rows for each network: the library of a program that is compiled, beside a copy of the file; and that of a model,
+    beside compiling it, and beside compiling it to a file."""
     heads = ("network", "weights MiB", "library ms: best", "median", "without: best", "median")
     report = Report("library making", "Making a library", (*heads, "beyond it: best", "median", "bar 50"))
     for one in measured:
         ways = [("a copy of the file", one.copied, one.made), ("compiling", one.compiled, one.compiled_to_library)]
+        ways.append(("compiling to a .tw file", one.compiled_to_file, one.compiled_to_library))
         for beside, without, library in ways:
             if not library:
                 continue

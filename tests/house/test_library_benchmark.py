@@ -25,12 +25,13 @@ def test_a_row_has_what_goes_beyond_a_call_and_its_bar() -> None:
 
 def test_making_is_judged_by_what_it_takes_beyond_a_copy_or_compiling() -> None:
     good, bad = (Measured("MLP", MIB, [], [], made, [0.03, 0.02]) for made in ([0.06, 0.05, 0.09], [0.09, 0.08]))
-    both = Measured("MLP", MIB, [], [], [0.05], [0.02], [2.0, 2.1, 2.2], [2.02, 2.15, 2.151])
+    both = Measured("MLP", MIB, [], [], [0.05], [0.02], [2.0, 2.1, 2.2], [2.2, 2.2, 2.3], [2.02, 2.15, 2.151])
     assert [row[2:] for row in report_making([good, bad, both]).rows] == [
         ("50", "60", "20", "25", "30", "35", "ok"),
         ("80", "85", "20", "25", "60", "60", "OVER"),
         ("50", "50", "20", "20", "30", "30", "ok"),
         ("2020", "2150", "2000", "2100", "20", "50", "ok"),
+        ("2020", "2150", "2200", "2200", "-180", "-50", "ok"),
     ]
 
 
