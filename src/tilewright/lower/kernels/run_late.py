@@ -1,12 +1,14 @@
-"""Kernels run right before the first node that reads what they make, where no more memory is in use meanwhile.
+"""Kernels run right before the first node that reads what they make, where that is more than what they read of other
+kernels, and no more memory is in use meanwhile.
 
     k: f32[n, 64] = call(p, a, callee="concat", …)             k: f32[n, 64] = call(p, a, callee="concat", …)
     v: f32[n, 64] = call(q, b, callee="concat", …)       =>    s: f32[n] = call(k, x, callee="contract", …)
     s: f32[n] = call(k, x, callee="contract", …)               v: f32[n, 64] = call(q, b, callee="concat", …)
     y: f32[64] = call(s, v, callee="contract_2", …)            y: f32[64] = call(s, v, callee="contract_2", …)
 
-A result that is read at once is still in a cache. A kernel that makes less than what nobody reads after it stays where
-it is: until it has run, that memory is in use.
+A result that is read at once is still in a cache; so is what a kernel reads that runs right after those that made it.
+A kernel that makes less than what nobody reads after it stays where it is, too: until it has run, that memory is in
+use.
 """
 
 from __future__ import annotations
@@ -33,22 +35,25 @@ def _late(module: Module, graph: GraphFunction) -> Module:
 
 
 def _waiting(graph: GraphFunction) -> set[Node]:
-    """The calls that make at least as much as becomes free when they have run, for nodes that read it."""
+    """The calls that make, for nodes that read it, more than they read of what the function computes, and at least as
+    much as becomes free when they have run."""
     memory: dict[Value, Value] = {}
     last: dict[Value, Node] = {}
     for node in graph.nodes:
-        for value in node.inputs:
-            last[memory.get(value, value)] = node
         if node.op.pattern is Pattern.VIEW:
             memory[node.outputs[0]] = memory.get(node.inputs[0], node.inputs[0])
+        else:
+            last.update((memory.get(value, value), node) for value in node.inputs)
     sizes = Sizes().within(graph)
-    kept = {memory.get(v, v) for v in graph.results}
-    kept |= {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
+    given, results = {*graph.params}, {memory.get(v, v) for v in graph.results}
+    constants = {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
 
     def is_waiting(node: Node) -> bool:
-        read = {memory.get(v, v) for v in node.inputs} - kept
-        freed = sum(_bytes(v, sizes) for v in read if last[v] is node)
-        return any(v in last for v in node.outputs) and freed <= sum(_bytes(v, sizes) for v in node.outputs)
+        read = {memory.get(v, v) for v in node.inputs} - constants
+        computed = sum(_bytes(v, sizes) for v in read - given)
+        freed = sum(_bytes(v, sizes) for v in read - results if last[v] is node)
+        made = sum(_bytes(v, sizes) for v in node.outputs)
+        return any(v in last for v in node.outputs) and computed < made and freed <= made
 
     return {node for node in graph.nodes if isinstance(node.attrs, Call) and is_waiting(node)}
 
