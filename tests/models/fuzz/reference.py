@@ -99,7 +99,7 @@ def is_to_no_number(node: NodeProto, x: list[Array], opset: int) -> bool:
 
 def is_beyond_f64(node: NodeProto, x: list[Array], opset: int) -> bool:
     """Whether integers are not all exact in f64."""
-    return x[0].dtype.kind in "iu" and any(abs(int(n)) > 2**53 for n in x[0].flat)
+    return any(abs(int(n)) > 2**53 for a in x if a.dtype.kind in "iu" for n in a.flat)
 
 
 def is_beyond_32_bits(node: NodeProto, x: list[Array], opset: int) -> bool:
@@ -220,6 +220,7 @@ WRONG: dict[str, list[Wrong]] = {
             False,
         ),
     ],
+    "Gemm": [Wrong(is_beyond_f64, "the evaluator scales integers in f64", False)],
     "GlobalMaxPool": [
         Wrong(
             lambda node, x, opset: x[0].ndim != 4,
