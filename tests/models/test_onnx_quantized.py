@@ -128,6 +128,22 @@ def test_weights_without_a_zero_point_stay_bytes(operator: str, columns: bool, t
     assert "i16" not in text
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_products_of_any_number_of_rows_are_exact(dtype: Any, tmp_path: Path) -> None:
+    w = np.random.default_rng(0).integers(-128, 128, (37, 48)).astype(np.int8)
+    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    element = TensorProto.UINT8 if dtype is np.uint8 else TensorProto.INT8
+    made = [helper.make_tensor_value_info("x", element, ["n", 37])]
+    given = [helper.make_tensor_value_info("y", TensorProto.INT32, ["n", 48])]
+    graph = helper.make_graph([node], "g", made, given, [numpy_helper.from_array(w, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    exe = tw.compile(tmp_path / "m.onnx")
+    info = np.iinfo(dtype)
+    for rows in (*range(20), 97):
+        x = np.random.default_rng(rows).integers(info.min, info.max + 1, (rows, 37)).astype(dtype)
+        np.testing.assert_array_equal(exe.run({"x": x})["y"], x.astype(np.int32) @ w.astype(np.int32))
+
+
 LSTM_INPUTS = ["x", "W", "R", "B", "n", "h0", "c0", "P", "ws", "wz", "rs", "rz"]
 
 

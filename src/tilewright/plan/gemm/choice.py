@@ -190,7 +190,8 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
-        parts = None if not size.any_rows else best_parts(size, tile, target) if size.dot is None else (tile.rows,)
+        in_tiles = size.dot is not None and size.dot.in_tiles
+        parts = None if not size.any_rows else (tile.rows,) if in_tiles else best_parts(size, tile, target)
         plain = Choice(tile, block, None, True, size.constant_rows, near, parts=parts)
         found = [plain]
         line = target.caches[0].line // size.vector.bytes
