@@ -78,6 +78,11 @@ class Choice:
         return replace(self.tile, rows=math.gcd(self.tile.rows, *(self.parts or ())))
 
     @property
+    def packs_in_first_tile(self) -> bool:
+        """Whether the first tile of rows packs a panel as it reads it: of a dynamic number there may be none."""
+        return self.first_packs and self.parts is None
+
+    @property
     def leaves_out(self) -> bool:
         """Whether terms that the loops around a tile know to be zero are left out."""
         return self.block_terms is None and self.dot is None and not self.first_packs and self.part == self.tile

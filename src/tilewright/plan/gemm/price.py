@@ -146,7 +146,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         panel=level,
         elements=again,
         parts=1 if choice.first_packs else size.parts,
-        packs=size.parts if choice.first_packs and vector.constant and choice.parts is None else 0,
+        packs=size.parts if choice.packs_in_first_tile and vector.constant else 0,
         stride=1 if choice.pack_vector else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
         scattered=not choice.pack_vector and is_scattered(size, target),
@@ -165,7 +165,7 @@ def _first(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     tile, vector = choice.tile, size.vector
     whole = size.columns * sums.steps * vector.bytes
     if not choice.pack_vector or vector.constant:
-        apart = choice.first_packs and choice.parts is not None
+        apart = choice.first_packs and not choice.packs_in_first_tile
         found = _again(choice, size, sums, runs, source, target)
         return found + (_differences(choice, size, whole, source, target) if apart else 0.0)
     if choice.first_packs:

@@ -118,7 +118,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     packed, rows = _pack_operands(s, found, choice)
     heights = [height // choice.part.rows for height in (choice.tile.rows, *(choice.parts or ()))]
     choice = choice.of_parts()
-    in_first_tile = choice.first_packs and found.rows is not None and isinstance(found.extents[found.rows], Const)
+    in_first_tile = choice.packs_in_first_tile and found.rows is not None
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
