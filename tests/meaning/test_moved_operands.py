@@ -100,3 +100,19 @@ graph main[n](q: f32[4, 4, 64], k: f32[4, n, 64]) -> s:
     rng = np.random.default_rng(past)
     q, k = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((4, 4, 64), (4, past, 64)))
     np.testing.assert_array_equal(exe(q, k)[0], np.einsum("ghd,gnd->ghn", q, k))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "native"])
+@pytest.mark.parametrize("rows", [16, 64, 100])
+def test_panels_of_a_transposed_operand_are_packed_one_by_one(rows: int, target: str) -> None:
+    """A weight of a training step: as large a copy of it would take as long to write and to read again."""
+    text = """
+graph main(x: f32[{rows}, 320], w: f32[768, 320]) -> z:
+  t: f32[320, 768] = transpose(w, perm=(1, 0))
+  z: f32[{rows}, 768] = contract(x, t, spec="ik,kj->ij")
+"""
+    exe = tw.compile(tw.parse(text.format(rows=rows)), threads=2, target=target)
+    rng = np.random.default_rng(rows)
+    x, w = rng.standard_normal((rows, 320)).astype(np.float32), rng.standard_normal((768, 320)).astype(np.float32)
+    np.testing.assert_allclose(exe(x, w)[0], x @ w.T, rtol=1e-4, atol=1e-4)
+    assert exe.arena().reserved < w.nbytes // 2

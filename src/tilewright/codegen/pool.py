@@ -30,9 +30,9 @@ A worker computes as the caller does: a job has the control word of its caller's
 and the worker makes it its own before its part. Threads inherit that of the one that starts them, so it is put each
 time.
 
-Where the team has a record of others, the caller's own threads, these run its loops and the pool has no part in it
-(pool_others.py). Where it has a record for a profile, each thread notes the time of its part in a loop there
-(profile.py).
+Where the team has a record of others, the caller's own threads, these run its loops and the pool has no part in it; or
+threads are lent to the pool, which run its loops in its workers' place (pool_others.py). Where it has a record for a
+profile, each thread notes the time of its part in a loop there (profile.py).
 
 pthread objects are initialised by their own functions in buffers that are larger than any system's. Workers block all
 signals but those of faults, so that Ctrl-C reaches Python's main thread.
@@ -73,6 +73,10 @@ to prepare its next call, wants its core back."""
 WAKE = 50
 """Grains of work (see lower/kernels/share_out.py) that are worth waking a worker for: about 50 microseconds."""
 
+LENT_AWAKE = 1_000_000
+"""Nanoseconds after a loop in which threads that are lent are taken to wait awake for the next one, as OpenMP's do for
+some milliseconds: until then no loop is too small for them."""
+
 PIECES = 1 << 20
 """The most pieces that a loop is cut into."""
 
@@ -106,6 +110,7 @@ def pool_text(triple: str, data_layout: str) -> str:
         "CROWDED": CROWDED * factor,
         "WAKE": WAKE,
         "PATIENCE": PATIENCE,
+        "LENT_AWAKE": LENT_AWAKE,
         "PIECES": PIECES,
         "SETMASK": 3 if apple else 2,
         "BUS": 10 if apple else 7,

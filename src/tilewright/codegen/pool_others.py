@@ -1,10 +1,20 @@
-"""The text of loops whose threads are the caller's: a function that the caller gives runs their pieces.
+"""The text of loops whose threads are the caller's.
+
+A function that the caller gives runs their pieces:
 
     for_all(state, count, task, work)      calls task(work, n) for each n of 0..count, on any threads, and returns then
 
 The caller's function and its state are the record that a team has for it. A loop is cut into pieces as the pool cuts
 it, four for each thread that the call may use, so that threads that are done early find more. A piece computes with the
 control word of the thread that runs the program, and puts back that of its own.
+
+Or, where the record has no such function, its state is what lends threads, or null where nothing does any longer:
+
+    parallel(member, state, threads, 0)    calls member(state) on so many threads, and returns when all have
+    number()                               of the thread among these: 0 for the caller's
+
+These are OpenMP's, as compilers call them. The pool deals the pieces of a loop and keeps one caller at a time, as it
+does for its workers, and each thread takes part by its number; where fewer threads come, they take what is left.
 """
 
 from __future__ import annotations
@@ -60,6 +70,21 @@ $TAKE_WORK$
   %state.at = getelementptr ptr, ptr %others, i64 1
   %state = load ptr, ptr %state.at
   call void %for_all(ptr %state, i64 %pieces, ptr @task, ptr %work)
+  ret void
+}
+
+define internal void @member(ptr %lender) {
+entry:
+  %own = alloca i64, align 8
+  %which.at = getelementptr ptr, ptr %lender, i64 1
+  %which = load ptr, ptr %which.at
+  %number = call i32 %which()
+  %me = zext i32 %number to i64
+  %word = getelementptr %job, ptr @job, i64 0, i32 7
+$TAKE_OWN$
+$PUT_WORK$
+  call void @part(i64 %me)
+$PUT_OWN$
   ret void
 }
 """

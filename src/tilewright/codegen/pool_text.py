@@ -13,6 +13,7 @@ GLOBALS = """
 @patience = internal global i64 0
 @job = internal global %job zeroinitializer, align 64
 @number = internal global i64 0
+@borrowed = internal global i64 0
 @started = internal global i64 0
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -185,11 +186,20 @@ consider:
   %others.at = getelementptr i64, ptr %team, i64 4
   %theirs = load ptr, ptr %others.at
   %own_threads = icmp eq ptr %theirs, null
-  br i1 %own_threads, label %count_in, label %handed
+  br i1 %own_threads, label %count_in, label %whose
+whose:
+  %for_all = load ptr, ptr %theirs
+  %are_lent = icmp eq ptr %for_all, null
+  br i1 %are_lent, label %lent, label %handed
+lent:
+  %lender.at = getelementptr ptr, ptr %theirs, i64 1
+  %lends = load ptr, ptr %lender.at
+  br label %count_in
 handed:
   call void @hand_out(ptr %theirs, ptr %share, ptr %env, i64 %begin, i64 %count, i64 %grain, ptr %team)
   ret void
 count_in:
+  %lender = phi ptr [ null, %consider ], [ %lends, %lent ]
   %flag = getelementptr i64, ptr %team, i64 1
   %forked = load i64, ptr %flag
   %first = icmp eq i64 %forked, 0
@@ -218,7 +228,13 @@ ask:
   %got = extractvalue { i64, i1 } %swap, 1
   br i1 %got, label %form, label %alone
 form:
-  %workers = call i64 @enlist(i64 %others, ptr %team)
+  %borrows = icmp ne ptr %lender, null
+  br i1 %borrows, label %formed, label %enlist
+enlist:
+  %enlisted = call i64 @enlist(i64 %others, ptr %team)
+  br label %formed
+formed:
+  %workers = phi i64 [ %others, %form ], [ %enlisted, %enlist ]
   %parts = add i64 %workers, 1
   %grains = getelementptr i64, ptr %team, i64 2
   %earlier = load i64, ptr %grains
@@ -232,6 +248,18 @@ form:
   store atomic i64 %rest, ptr @patience monotonic, align 8
   %calm = icmp eq i64 %rest, 0
   %wakes = and i1 %worth_it, %calm
+  br i1 %borrows, label %are_awake, label %count_loop
+are_awake:
+  %since = load i64, ptr @borrowed
+  %time = call i64 @now()
+  %ago = sub i64 %time, %since
+  %recent = icmp ult i64 %ago, $LENT_AWAKE$
+  %lends_now = or i1 %wakes, %recent
+  br i1 %lends_now, label %count_loop, label %keep_alone
+keep_alone:
+  store atomic i64 0, ptr @busy release, align 8
+  br label %alone
+count_loop:
   %last = load i64, ptr @number
   %g = add i64 %last, 2
   store i64 %g, ptr @number
@@ -248,10 +276,10 @@ form:
 $TAKE$
   br label %dealing
 dealing:
-  %m = phi i64 [ 0, %form ], [ %m1, %deal ]
-  %before = phi i64 [ 0, %form ], [ %after, %deal ]
+  %m = phi i64 [ 0, %count_loop ], [ %m1, %deal ]
+  %before = phi i64 [ 0, %count_loop ], [ %after, %deal ]
   %dealt = icmp ugt i64 %m, %workers
-  br i1 %dealt, label %posting, label %deal
+  br i1 %dealt, label %begin_all, label %deal
 deal:
   %m1 = add i64 %m, 1
   %upto = mul i64 %pieces, %m1
@@ -261,8 +289,17 @@ deal:
   %hand = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %m, i32 6
   store atomic i64 %range, ptr %hand release, align 8
   br label %dealing
+begin_all:
+  br i1 %borrows, label %borrow, label %posting
+borrow:
+  %parallel = load ptr, ptr %lender
+  %size = trunc i64 %parts to i32
+  call void %parallel(ptr @member, ptr %lender, i32 %size, i32 0)
+  %ended = call i64 @now()
+  store i64 %ended, ptr @borrowed
+  br label %free
 posting:
-  %k = phi i64 [ 1, %dealing ], [ %k1, %post ]
+  %k = phi i64 [ 1, %begin_all ], [ %k1, %post ]
   %all = icmp ugt i64 %k, %workers
   br i1 %all, label %own, label %post
 post:

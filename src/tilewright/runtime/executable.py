@@ -76,6 +76,7 @@ class Executable(Inspected):
         self._native = NativeCode(program.code, program.target)
         self._enter = Entering(self._native, program.faults)
         self._constant_pointers = _addresses(program.constants)
+        self._others = 0
         self._bind = interface.binder()
         self._prepare = make_prepare(interface, self._bind) if weights is None else _refuse
         self._names = tuple(p.name for p in interface.inputs)
@@ -91,13 +92,19 @@ class Executable(Inspected):
         self._constant_pointers = _addresses(constants)
         self._threads = self._make_frames()
 
+    def borrow(self, threads: int) -> None:
+        """Has the loops of calls from now on run by threads of others: those of the record at this address
+        (codegen/pool_others.py); by the pool's where it is 0."""
+        self._others = threads
+        self._threads = self._make_frames()
+
     def _make_frames(self) -> Frames:
         ports, constants = self.interface, ctypes.addressof(self._constant_pointers)
         flushes = self.denormals == FLUSH
         checked = self.program.checked
         self._guarded_constants = GuardedConstants(self.program.constants) if checked else None
         counts = len(ports.inputs), len(ports.outputs), len(ports.symbols), self.program.rooms, self._late
-        return Frames(FrameShape(*counts, constants, self.threads, flushes, checked))
+        return Frames(FrameShape(*counts, constants, self.threads, flushes, checked, self._others))
 
     def __repr__(self) -> str:
         return describe(type(self).__name__, self.program, self.threads)

@@ -46,7 +46,7 @@ class Frame:
         self.fault: Any = _FaultRecord()
         pointers, sizes, fault = (ctypes.addressof(a) for a in (self.pointers, self.sizes, self.fault))
         words = {"arguments": pointers, "constants": shape.constants, "symbols": sizes, "fault": fault}
-        words |= {"threads": shape.threads, "flushes": int(shape.flushes)}
+        words |= {"threads": shape.threads, "flushes": int(shape.flushes), "others": shape.others}
         self.stop = record_of_interrupts()
         words["stop"] = 0 if self.stop is None else ctypes.addressof(self.stop)
         self.record: Any = (ctypes.c_int64 * len(CALL))(*(words.get(name, 0) for name in CALL))
@@ -145,7 +145,8 @@ class Frame:
 @dataclass(frozen=True, slots=True)
 class FrameShape:
     """What the frames of a program have room for, and what all its calls are given: the address of the constants',
-    the number of threads, whether subnormal numbers are taken for zero, and whether the program checks its memory."""
+    the number of threads, whether subnormal numbers are taken for zero, whether the program checks its memory, and the
+    record of the caller's threads or 0."""
 
     inputs: int
     outputs: int
@@ -156,6 +157,7 @@ class FrameShape:
     threads: int
     flushes: bool = False
     checked: bool = False
+    others: int = 0
 
     @property
     def sizes(self) -> int:

@@ -30,6 +30,7 @@ from tilewright.frontends.torch.parted import Part
 from tilewright.frontends.torch.ports import Layout, Node, Ports, is_size
 from tilewright.frontends.torch.sizes import Symbol, Symbols, is_in_order, symbolic, symbols_of
 from tilewright.frontends.torch.stages import is_item
+from tilewright.frontends.torch.threads import lent
 from tilewright.frontends.torch.weights import Cache
 from tilewright.runtime.parted import PartedCall
 
@@ -37,6 +38,8 @@ from tilewright.runtime.parted import PartedCall
 class Runs(Protocol):
     """Runs compiled code on the addresses of its inputs and results, the values of its symbols and, where it has
     weights, the table of what depends on them: at once, or part by part."""
+
+    def borrow(self, threads: int) -> None: ...
 
     @property
     def call_at(self) -> Callable[..., None]: ...
@@ -161,6 +164,7 @@ class Source:
         now = set(parts[0].made if parts else range(len(ports.results)))
         for n, node in enumerate(ports.results):
             pointers.append(f"{self._result(node)}.data_ptr()" if n in now else "0")
+        run.borrow(lent())
         taken = [_tuple(pointers), _tuple(sizes)]
         if cache is not None:
             taken.append(f"{self._prepared(cache, [self.names[node] for node, _ in ports.weights])}.table")

@@ -21,6 +21,7 @@ from tilewright.frontends.build.handlers import Handler
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.torch.emit import TorchEmit
 from tilewright.frontends.torch.registry import HANDLERS
+from tilewright.frontends.torch.threads import lent
 from tilewright.frontends.torch.types import TYPES
 from tilewright.frontends.torch.written import PROGRAMS
 from tilewright.graph.inline import inline
@@ -39,6 +40,7 @@ _KINDS = {dtype: kind for kind, dtype in TYPES.items()}
 def define(name: str, module: Module, executable: Executable) -> Any:
     """The operator `name` (`library::operator`), a torch.library.CustomOpDef, that does what a module does. UserError
     where the module cannot be one."""
+    executable.borrow(lent())
     program = Program.of(name, executable)
     operator = torch.library.custom_op(name, program.call, mutates_args=(), device_types="cpu", schema=program.schema())
     operator.register_fake(program.fake)

@@ -226,6 +226,8 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Itera
     plain = Choice(tile, size.row_tiles(tile), None, True, size.constant_rows, rows_stay=False)
     if size.vector.step != 1:
         yield replace(plain, rows_stay=True)
+        if size.is_turned and size.columns % tile.columns == 0 and not size.any_columns:
+            yield plain
         return
     whole = size.columns % tile.columns == 0 and not size.any_columns
     alone = size.axes == 1 and size.batch == 1 and not size.any_rows

@@ -172,13 +172,15 @@ def _first(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
         level = max(source, sums.panel)
         added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size, target))
         return added + target.core.unhidden * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
-    pieces = sums.steps * size.panels(tile)
+    pieces: float = sums.steps * size.panels(tile)
+    if size.is_turned:  # the terms of a column are one, on each page
+        pieces = size.columns * max(whole / max(size.columns, 1) / target.page, 1.0)
     # A copy of a piece of a row waits for its page and for its line; of rows that an instruction interleaves, one waits
     # while another one does.
     waits = wait_cycles(source, target) * (2 if choice.dot is None else 1)
     waiting = pieces * waits * min(vector.apart / target.page, 1.0)
     elements = whole / _copied_bytes(choice, size)
-    if choice.rows_stay and size.axes == 1:
+    if size.axes == 1 and (choice.rows_stay or size.is_turned):
         moved = transpose_cycles(elements, tile.lanes, target)
     else:
         moved = copy_cycles(elements, tile.lanes if vector.step == 1 else 1, target)

@@ -135,7 +135,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
             s.parallel(s.get_loops(copy)[0])
     elif filled is not None:
         compute_near(s, filled, nest.panels)
-        if not in_first_tile:
+        if found.vector.step(found.block.axes[found.columns].var) is None:
+            packing.fill_turned(s, filled, choice.tile.lanes, ())
+        elif not in_first_tile:
             s.vectorize(s.get_loops(filled)[-1])
     vectors |= {block: tiling.write_out_columns(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)

@@ -171,6 +171,11 @@ class Size:
         return self.tile_sums(1, 1, target).lanes(target)
 
     @property
+    def is_turned(self) -> bool:
+        """Whether the columns of the vectors' operand lie apart, and the terms of each next to each other."""
+        return self.vector.step is None and self.axes == 1
+
+    @property
     def spread(self) -> bool:
         """Whether a vector is put together from several: it is loaded as the operand lies, whose elements lie apart."""
         return (self.vector.step or 1) > 1 and not self.vector.constant
