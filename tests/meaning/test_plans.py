@@ -109,6 +109,23 @@ graph main(x: f32[1, 8, 16, 16], w: f32[8, 8, 3, 3]) -> {results}:
     assert plan(text.format(results="p, y")) == ["opaque: z, p", "window: c, y"]
 
 
+def test_what_a_scatter_copies_is_computed_there() -> None:
+    """Indices and updates are not: they are read one by one."""
+    found = plan("""
+graph main(u: f32[64, 64], i: i64[64, 64], x: f32[1]) -> y:
+  b: f32[64, 128] = broadcast(x, shape=(64, 128))
+  e: f32[64, 64] = exp(u)
+  y: f32[64, 128] = scatter_elements(b, i, e, axis=1, reduction=add)
+""")
+    assert sorted(found) == ["cell: e", "opaque: b, y"]
+    twice = plan("""
+graph main(i: i64[64, 64], x: f32[1]) -> y:
+  b: f32[64, 64] = broadcast(x, shape=(64, 64))
+  y: f32[64, 64] = scatter_elements(b, i, b, axis=1, reduction=add)
+""")
+    assert twice == ["cell: b", "opaque: y"]
+
+
 @pytest.mark.parametrize("side", [("h", "w"), ("256", "256")])
 def test_a_product_stores_into_the_padding_that_another_one_reads(side: tuple[str, str]) -> None:
     """Else an image that leaves the caches would be copied. A pool pads what it reads itself, and so does a convolution

@@ -194,6 +194,8 @@ class Op(ABC):
     """Whether it only moves elements, and computes nothing."""
     rereads: bool = False
     """Whether it reads an input element more than once, or in an order of its own: it computes no input itself."""
+    copies: bool = False
+    """Whether it begins with a copy of its first input, which may then be computed in place of being copied."""
     reads_part: bool = False
     """Whether it need not read all of its first input."""
     takes_padding: bool = False

@@ -68,6 +68,7 @@ class ScatterElements(Op):
 
     name = "scatter_elements"
     rereads = True
+    copies = True
     cost = Work(steps=1)
     attributes = ScatterElementsAttributes
 
@@ -113,6 +114,7 @@ class ScatterNd(Op):
 
     name = "scatter_nd"
     rereads = True
+    copies = True
     cost = Work(steps=1)
     attributes = ScatterNdAttributes
 

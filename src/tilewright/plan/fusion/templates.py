@@ -6,7 +6,8 @@
     window         convolutions, pooling and the transforms around Winograd's and Strassen's products, with an epilogue;
                    a padding that only one convolution or pool reads is computed in its kernel, or by the product that
                    makes what is padded
-    opaque         an operator that is a kernel by itself (a sort, a scatter), with maps of inputs that it reads once
+    opaque         an operator that is a kernel by itself (a sort, a scatter), with maps of inputs that it reads once,
+                   or copies
 
 A kernel grows from its inputs to its outputs; an `Entry` is a kernel up to a node. A template is one question: which
 kernel is it with this node, or why is it none? Exploring (which kernels are possible?), checking (are these nodes a
@@ -146,7 +147,8 @@ def _window(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
 def _opaque(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
     if node.op.pattern is not Pattern.OPAQUE:
         return "it ends with an operator of a kind of its own, and {op} is none"
-    if fused and node.op.rereads:
+    copied = node.inputs[:1] if node.op.copies else ()
+    if node.op.rereads and any(value not in copied or node.inputs.count(value) > 1 for value in fused):
         return "{op} reads elements of its inputs several times, or in an order of its own"
     return Entry(OPAQUE) if _all_before(CELL, fused) else OTHER_PARTS
 
