@@ -331,6 +331,36 @@ def test_random_graphs_come_to_the_same(off: list[str], least: int) -> None:
     assert used >= least
 
 
+@pytest.mark.parametrize(("off", "least"), [([], 1), (["plan"], 4)], ids=["planned", "apart"])
+def test_random_graphs_that_may_write_over_their_inputs_come_to_the_same(off: list[str], least: int) -> None:
+    draw, numbers, changed = random.Random(4), np.random.default_rng(4), 0
+    for size, extent in [(3, "3"), (8, "8"), (13, "13"), (8, "n"), (5, "n")]:
+        graph = parse_graph(random_graph(draw, extent, "n*n" if extent == "n" else str(size * size)))
+        arrays = [numbers.random((size, size), np.float32) * 0.1 for _ in "xw"]
+        right = evaluate_graph(Module({"main": graph}), arrays)["y"]
+        exe = tw.compile(Module({"main": graph}, spent=frozenset("xw")), off=off, threads=1)
+        given, found = [a.copy() for a in arrays], np.empty((size, size), np.float32)
+        exe.call_at([a.ctypes.data for a in (*given, found)], [size] if extent == "n" else [])
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
+        changed += sum(not np.array_equal(a, b) for a, b in zip(given, arrays, strict=True))
+    assert changed >= least
+
+
+def test_inputs_are_written_over_by_calls_on_addresses_alone() -> None:
+    exe = tw.compile(Module({"main": parse_graph(CHAIN)}, spent=frozenset("x")), off=["plan"], threads=1)
+    assert "view a: f32[n, 64] = x" in exe.show(after="bufferize")
+    for use in (lambda: exe(np.zeros((2, 64), np.float32)), lambda: exe.save("x.tw")):
+        with pytest.raises(UserError, match="may write over its inputs"):
+            use()
+
+
+def test_a_parameter_that_is_read_after_it_was_written_over_is_found() -> None:
+    check("view v: f32[n] = x\ncall f[n](x, z, v)\ncall f[n](v, v, z)")
+    with pytest.raises(InternalError) as caught:
+        check("view v: f32[n] = x\ncall f[n](x, z, v)\ncall f[n](x, x, z)")
+    assert "moment 1 f reads x: v was written there" in str(caught.value.why)
+
+
 def test_code_generation_says_of_all_other_buffers_that_they_are_apart() -> None:
     """In a kernel, and in the body of a parallel loop."""
     f = overwrite(parse("func f(w: f32[64], x: f32[64], y: f32[64]): parallel i in 0..64: y[i] = x[i] + w[0]"))

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 from torch_compiled import compiled, fresh  # noqa: E402, F401
 
 from tilewright.frontends.torch import call as calls  # noqa: E402
+from tilewright.frontends.torch.compiling import Compiler, Step  # noqa: E402
 from tilewright.runtime.parted import PartedCall  # noqa: E402
 
 
@@ -20,6 +21,11 @@ def block(size: int) -> Any:
     """Layers whose activations are half a megabyte each."""
     torch.manual_seed(0)
     return nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(size, size), nn.GELU())))
+
+
+def slopes(model: Any, x: Any) -> Any:
+    """What eager gives."""
+    return torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
 
 
 def test_saved_tensors_go_as_the_backward_pass_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +50,7 @@ def test_saved_tensors_go_as_the_backward_pass_goes(monkeypatch: pytest.MonkeyPa
     assert len(alive) > 2
     assert alive == sorted(alive, reverse=True)
     assert alive[-1] < alive[0]
-    wanted = torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
-    for parameter, gradient in zip(model.parameters(), wanted, strict=True):
+    for parameter, gradient in zip(model.parameters(), slopes(model, x), strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
@@ -60,3 +65,45 @@ def test_what_follows_from_saved_tensors_is_computed_again() -> None:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         compiled(model)(x)
     assert kept.count((512, 256)) <= 5, "the argument, and one tensor of each layer"
+
+
+def test_a_backward_pass_writes_over_what_was_saved_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A perceptron's gradients lie in its activations then: the pass needs no memory beside."""
+    compilers: list[Compiler] = []
+    run = Compiler.call
+    monkeypatch.setattr(Compiler, "call", lambda self: compilers.append(self) or run(self))
+    torch.manual_seed(0)
+    layers = (nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64))
+    model, x = nn.Sequential(*layers), torch.randn(512, 256)
+    loss = compiled(model)(x).square().mean()
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    (step,) = compilers[-1].steps
+    assert isinstance(step, Step)
+    assert step.executable.spends
+    assert step.executable.arena().reserved == 0
+    for gradient, wanted in zip(found, slopes(model, x), strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_backward_pass_that_runs_twice_reads_the_same_twice() -> None:
+    """Where PyTorch is told so: else it refuses to keep a graph that donates its buffers."""
+    with torch._functorch.config.patch(donated_buffer=False):
+        model, x = block(256), torch.randn(512, 256)
+        loss = compiled(model)(x).square().mean()
+        for keeps in (True, False):
+            found = torch.autograd.grad(loss, list(model.parameters()), retain_graph=keeps)
+            for gradient, wanted in zip(found, slopes(model, x), strict=True):
+                torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_saved_tensors_that_share_memory_are_not_written_over() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(64, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+
+    def f(a: Any, b: Any) -> Any:
+        h = torch.mm(a, b)
+        return h.exp() * torch.sin(h.t()) + torch.mm(h.t(), h)
+
+    found = torch.autograd.grad(compiled(f)(a, b).square().sum(), (a, b))
+    for gradient, wanted in zip(found, torch.autograd.grad(f(a, b).square().sum(), (a, b)), strict=True):
+        torch.testing.assert_close(gradient / gradient.abs().max(), wanted / gradient.abs().max(), rtol=1e-4, atol=1e-5)

@@ -144,7 +144,8 @@ def link(
     program, constants = program_of(compiled, target, provenance), held(compiled.module.constants)
     taken = [constants[name] for name in compiled.constants]
     weights = Weights(taken, program.checked) if any(map(varies, taken)) else None
-    return Executable(program, lambda: inside, seconds=seconds, threads=threads, weights=weights)
+    spends = bool(compiled.module.spent)
+    return Executable(program, lambda: inside, seconds=seconds, threads=threads, weights=weights, spends=spends)
 
 
 def _in_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -68,11 +68,13 @@ AnyFunction = GraphFunction | Function
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
-    """Functions of both levels by name, and the constants they name. `main` is the entry."""
+    """Functions of both levels by name, and the constants they name. `main` is the entry. Its parameters of the names
+    in `spent` may be written over: whoever calls it has no use for them afterwards."""
 
     functions: Mapping[str, AnyFunction]
     constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     entry: str = "main"
+    spent: frozenset[str] = frozenset()
 
     @property
     def main(self) -> AnyFunction:

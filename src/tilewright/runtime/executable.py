@@ -54,7 +54,8 @@ class Executable(Inspected):
     `compile_seconds` is the time it took to make, `cached` whether its code came from a file: the store's, or one that
     was loaded. `threads` is how many threads a call uses at most. `program` is what runs; `look` makes the stages for a
     look inside, if there are any. `weights` prepares the constants of a program that has weights, whose numbers callers
-    give (runtime/weights.py): such a program runs by `call_at` alone.
+    give (runtime/weights.py). Such a program runs by `call_at` alone, and so does one that `spends` inputs: it may
+    write over those that its module says.
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class Executable(Inspected):
         cached: bool = False,
         threads: int | None = None,
         weights: Weights | None = None,
+        spends: bool = False,
     ) -> None:
         super().__init__(program, look)
-        self.weights = weights
+        self.weights, self.spends = weights, spends
         self.threads = count_threads(threads)
         self.compile_seconds = seconds
         self.cached = cached
@@ -78,7 +80,9 @@ class Executable(Inspected):
         self._constant_pointers = _addresses(program.constants)
         self._others = 0
         self._bind = interface.binder()
-        self._prepare = make_prepare(interface, self._bind) if weights is None else _refuse
+        self._prepare = _refuse_to_spend if spends else make_prepare(interface, self._bind)
+        if weights is not None:
+            self._prepare = _refuse
         self._names = tuple(p.name for p in interface.inputs)
         late = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
         self._has_late = any(interface.is_dynamic(p) for p in interface.outputs)
@@ -123,6 +127,7 @@ class Executable(Inspected):
             cached=self.cached,
             threads=self.threads,
             weights=self.weights,
+            spends=self.spends,
         )
         twin.__dict__.update(self._state())
         return twin
@@ -304,6 +309,8 @@ class Executable(Inspected):
 
     def _whole_program(self) -> Program:
         """The program, which has all of its constants. UserError where callers give them."""
+        if self.spends:
+            _refuse_to_spend()
         return self.program if self.weights is None else _refuse()
 
     def _collect(
@@ -411,3 +418,12 @@ def _addresses(constants: Sequence[Array]) -> Any:
     """The addresses of constants as a program takes them."""
     places = [constant.ctypes.data for constant in constants]
     return (ctypes.c_void_p * max(len(places), 1))(*places)
+
+
+def _refuse_to_spend(*_: object) -> NoReturn:
+    """Raises UserError for a program that writes over its inputs, which arrays of NumPy are to outlive."""
+    raise UserError(
+        "the program may write over its inputs",
+        why="its module says that whoever calls has no use for them afterwards",
+        fix="exe.call_at(addresses, sizes)",
+    )

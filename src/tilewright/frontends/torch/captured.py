@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tilewright.frontends.torch.call import Call, Source
 from tilewright.frontends.torch.parted import saved_inputs
 from tilewright.frontends.torch.ports import Node
 from tilewright.frontends.torch.stages import split_views
+from tilewright.frontends.torch.types import is_plain
 
 
 @dataclass
 class Captured:
     """A graph whose nodes carry fake tensors. `steady` are the numbers of those inputs that are weights; `saved` are
-    the inputs of a backward graph that nothing else has."""
+    the inputs of a backward graph that nothing else has, `spent` those of them whose memory may be written over."""
 
     graph: Any
     steady: Collection[int] = ()
@@ -26,11 +29,19 @@ class Captured:
         self.nodes: list[Node] = list(self.graph.graph.nodes)
         self.placeholders = [n for n in self.nodes if n.op == "placeholder"]
         self.saved = saved_inputs(self.placeholders)
+        self.spent = self._alone()
         self.weights = {n for k, n in enumerate(self.placeholders) if k in self.steady}
         (last,) = [n for n in self.nodes if n.op == "output"]
         self.results: Sequence[Any] = last.args[0]
         wanted = {r for r in self.results if isinstance(r, torch.fx.Node)}
         self.views, self.whole = split_views(wanted)
+
+    def _alone(self) -> set[Node]:
+        """The saved inputs whose memory no other input has."""
+        tensors = {n: n.meta["val"] for n in self.placeholders if is_plain(n.meta.get("val"))}
+        memory = {n: StorageWeakRef(fake.untyped_storage()) for n, fake in tensors.items()}
+        count = Counter(memory.values())
+        return {node for node in self.saved if node in memory and count[memory[node]] == 1}
 
     def constant(self, target: str) -> Any:
         """What a get_attr node stands for."""

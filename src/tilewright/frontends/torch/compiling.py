@@ -103,6 +103,8 @@ class Compiler:
 
     def _reader(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Reader:
         captured = self.captured
-        reader = Reader(inputs, nodes, outputs, captured.constant, steady=captured.weights)
+        own = {*nodes}
+        spent = {node for node in captured.spent if own.issuperset(node.users)}
+        reader = Reader(inputs, nodes, outputs, captured.constant, steady=captured.weights, spent=spent)
         reader.read()
         return reader

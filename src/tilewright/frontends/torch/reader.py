@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,8 +50,8 @@ class Reader:
     """Reads `nodes`, from `inputs` and of which `outputs` are wanted; `constant` finds what a get_attr node stands for.
     `failed` has the nodes that are not supported, with the reasons; what they give are further parameters.
 
-    Inputs that are `held` are the constants of these tensors, those that are `steady` are weights. Where inputs have
-    `names`, parameters are called so and, as results, lie in order."""
+    Inputs that are `held` are the constants of these tensors, those that are `steady` are weights, and those that are
+    `spent` may be written over. Where inputs have `names`, parameters are called so and, as results, lie in order."""
 
     inputs: Sequence[Node]
     nodes: Sequence[Node]
@@ -61,6 +61,7 @@ class Reader:
     held: Mapping[Node, Any] = field(default_factory=dict)
     names: Mapping[Node, str] = field(default_factory=dict)
     steady: Collection[Node] = ()
+    spent: Collection[Node] = ()
 
     def __post_init__(self) -> None:
         self.graph = GraphBuilder("main")
@@ -68,6 +69,7 @@ class Reader:
         self.symbols = Symbols(self.graph.symbol)
         self.values: dict[Node, Known] = {}
         self.taken: list[Node] = []
+        self.written_over: set[str] = set()
         self.weights: list[tuple[Node, Weight]] = []
 
     def read(self) -> None:
@@ -84,7 +86,7 @@ class Reader:
         spare = [symbol for symbol in self.symbols.known.values() if symbol not in held]
         for symbol in spare:
             self.graph.param(f"extent_{symbol.name}", TensorType.of(dtypes.u8, (symbol,)))
-        module = self.graph.module(results)
+        module = replace(self.graph.module(results), spent=frozenset(self.written_over))
         self.results, self.module = results, module
         self.found = Ports(self.taken, list(self.outputs), list(self.symbols.known), len(spare), self.weights)
 
@@ -120,7 +122,10 @@ class Reader:
             self.weights.append((node, weight))
             return self.graph.constant(node.name, weight.held)
         self.taken.append(node)
-        return self.graph.param(self.names.get(node, node.name), type)
+        value = self.graph.param(self.names.get(node, node.name), type)
+        if node in self.spent:
+            self.written_over.add(value.name)
+        return value
 
     def _called_result(self, n: int, node: Node) -> str:
         """What a result is called: by its node where inputs have names."""

@@ -28,7 +28,8 @@ def write_graph(captured: Captured) -> str:
     """The text of a graph. Unwritable where it holds what no text says."""
     numbers: dict[Node, int] = {node: n for n, node in enumerate(captured.nodes)}
     lines = [_line(captured, node, numbers) for node in captured.nodes]
-    return "\n".join([*lines, f"weights {sorted(numbers[n] for n in captured.weights)}"])
+    kinds = {"weights": captured.weights, "saved": captured.saved, "spent": captured.spent}
+    return "\n".join([*lines, *(f"{kind} {sorted(numbers[n] for n in nodes)}" for kind, nodes in kinds.items())])
 
 
 def _line(captured: Captured, node: Node, numbers: Mapping[Node, int]) -> str:

@@ -7,13 +7,13 @@
 
 `overwrite` says of a kernel which of its outputs may lie over which inputs (analysis/overwriting.py), in its text as
 `b: f32[64] over a`. Nothing else changes, but code generation does not say of these that they are apart. Where a call
-uses that, `write_over_dying` decides: the operand is in the arena, all of its buffer, passed once, made in the same
-loop as the result, and this is its last use.
+uses that, `write_over_dying` decides: the operand is in the arena, or a parameter that the caller has no use for
+afterwards, all of its buffer, passed once, made in the same loop as the result, and this is its last use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tilewright.analysis.overwriting import may_lie_over
 from tilewright.expr.nodes import Var
@@ -37,12 +37,17 @@ def overwrite(kernel: Function) -> Function:
 
 
 def write_over_dying(
-    steps: Sequence[Step], root: dict[Buffer, Buffer], home: Mapping[Buffer, tuple[Var, ...]], module: Module
+    steps: Sequence[Step],
+    root: dict[Buffer, Buffer],
+    home: Mapping[Buffer, tuple[Var, ...]],
+    module: Module,
+    spent: Collection[Buffer] = (),
 ) -> list[Step]:
-    """The steps with results as views of operands that die with the call that makes them. `root` is the buffer whose
-    memory a buffer is, which these views change; `home` the loops that it was made in."""
-    lives = {life.buffer: life for life in lives_of(steps, root, home)}
-    begins = {b: life.first for b, life in lives.items()}
+    """The steps with results as views of operands that die with the call that makes them: of buffers of the arena, and
+    of parameters that are `spent`. `root` is the buffer whose memory a buffer is, which these views change; `home` the
+    loops that it was made in."""
+    lives = {life.buffer: life for life in lives_of(steps, root, home, spent)}
+    begins = {b: life.first for b, life in lives.items() if b not in spent}
     ends = {b: life.last for b, life in lives.items()}
     made: list[Step] = []
     for n, step in enumerate(steps):
@@ -50,7 +55,7 @@ def write_over_dying(
             below = root[source]
             fresh = root[result] is result and begins.get(result) == n
             dying = ends.get(below) == n and [root[b] for b in step.touches].count(below) == 1
-            if not (fresh and dying and home[below] == home[result] == step.inside):
+            if not (fresh and dying and home.get(below, ()) == home[result] == step.inside):
                 continue
             if size_in_bytes(below) is size_in_bytes(result):
                 ends[below] = ends[result]

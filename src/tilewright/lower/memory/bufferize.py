@@ -37,7 +37,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.instance import instance
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant, If, Require, Scan, Size, While, bodies_of, place
-from tilewright.loops.edit import map_statements, statements
+from tilewright.loops.edit import map_statements, statements, substitute_buffers
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -46,6 +46,7 @@ from tilewright.loops.nodes import (
     Function,
     Load,
     Publish,
+    Stmt,
     seq,
 )
 from tilewright.lower.kernels.overwrite import write_over_dying
@@ -103,12 +104,18 @@ class _Main(MainSteps):
         for node in self.graph.nodes:
             self._node(node)
         self.steps += self._publish(symbols)
-        steps = write_over_dying(self.ordered(), self.root, self.home, self.module)
-        body = Layer(steps, self.root, self.home, self.room).body()
+        spent = {buffer for buffer in params if buffer.name in self.module.spent}
+        steps = write_over_dying(self.ordered(), self.root, self.home, self.module, spent)
+        body = self._of_params(Layer(steps, self.root, self.home, self.room).body())
         rooms = len(self.rooms)  # which stand between the symbols and the sizes of results
         body = map_statements(body, lambda s: s.replace(symbol=s.symbol + rooms) if isinstance(s, Publish) else s)
         head = (*self.graph.symbols, *self.rooms), (*params, *outputs)
         return Function(self.graph.name, *head, body, len(outputs))
+
+    def _of_params(self, body: Stmt) -> Stmt:
+        """The body with buffers that lie over parameters in the scope of these."""
+        over = {b: whole for b, whole in self.root.items() if b.scope is Scope.ARENA and whole.scope is Scope.ARGUMENT}
+        return substitute_buffers(body, {b: b.replace(scope=Scope.ARGUMENT) for b in over}) if over else body
 
     def _place_results(self, symbols: set[Var]) -> list[Buffer]:
         """The output parameters. A result whose size is known on entry is written where the caller wants it: its value,

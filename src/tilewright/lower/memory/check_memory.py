@@ -12,7 +12,7 @@ from tilewright.analysis.arena import use_of_arena
 from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import Module
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Function, Let, Reserve
+from tilewright.loops.nodes import Function, Let, Reserve, View
 from tilewright.report.errors import InternalError
 
 
@@ -20,7 +20,7 @@ def check_memory(module: Module, runs: int = 5) -> None:
     """Raises InternalError, with what is wrong first, where a kernel of the module's entry would read what another one
     has written over, or would leave the memory that is reserved. With symbols there are so many runs."""
     main = module.main
-    if not isinstance(main, Function) or not any(isinstance(s, Reserve) for s in statements(main.body)):
+    if not isinstance(main, Function) or not any(isinstance(s, Reserve | View) for s in statements(main.body)):
         return
     is_sized_late = any(isinstance(s, Let) for s in statements(main.body))
     for run in range(runs if main.symbols or is_sized_late else 1):

@@ -13,7 +13,7 @@ anew. A buffer from outside of a loop that is used inside is alive during the wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Expr, Var
@@ -48,19 +48,22 @@ class Step:
 
 
 def lives_of(
-    steps: Sequence[Step], root: Mapping[Buffer, Buffer], home: Mapping[Buffer, tuple[Var, ...]]
+    steps: Sequence[Step],
+    root: Mapping[Buffer, Buffer],
+    home: Mapping[Buffer, tuple[Var, ...]],
+    others: Collection[Buffer] = (),
 ) -> list[Life]:
-    """The lives of all arena buffers. `root` is the buffer whose memory a buffer is, `home` the loops that it was made
-    in."""
+    """The lives of all arena buffers, and of `others`. `root` is the buffer whose memory a buffer is, `home` the loops
+    that it was made in."""
     spans = _spans(steps)
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for n, step in enumerate(steps):
         for buffer in step.touches:
             own = root[buffer]
-            if own.scope is not Scope.ARENA:
+            if own.scope is not Scope.ARENA and own not in others:
                 continue
-            depth = len(home[own])
+            depth = len(home.get(own, ()))
             begin, end = spans[step.inside[depth]] if len(step.inside) > depth else (n, n)
             first[own] = min(first.get(own, begin), begin)
             last[own] = max(last.get(own, end), end)

@@ -99,9 +99,10 @@ def _row(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
 
 def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
     """A contraction reads each element many times, so its operands are stored in memory and not recomputed. One of them
-    may be read through the data movement that makes it, where that costs nothing: a transpose of the operand that the
-    result's last axis indexes, for it is packed anyway; or a slice of the other one, for it is loaded element by
-    element. Strassen's differences of constants are computed in registers."""
+    may be read through the data movement that makes it, where that costs nothing: a transpose, for the operand that the
+    result's last axis indexes is packed anyway, and of the other one the rows of a tile then lie next to each other; or
+    a slice of this other one, for it is loaded element by element. Strassen's differences of constants are computed in
+    registers."""
     if _is_difference(node, flow) or isinstance(node.attrs, TransposeAttributes | SliceAttributes):
         (out,) = node.outputs
         if (node.op.subtracts or not fused) and any(_reads_through(r, out, flow) for r in flow.readers_of(out)):
@@ -233,12 +234,13 @@ def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
     along_last = [n for n, o in enumerate(spec.operands) if spec.output and spec.output[-1] in [i.axis for i in o]]
     if len(along_last) != 1 or spec.has_windows:
         return False
-    if node.inputs.index(value) not in along_last:
-        return isinstance(maker.attrs, SliceAttributes)
+    is_last = node.inputs.index(value) in along_last
+    if isinstance(maker.attrs, SliceAttributes):
+        return not is_last
     sizes = [extent for v in (*maker.inputs, value) for extent in v.type.shape]
     if not all(isinstance(e, Const) for e in sizes):
         return False
-    return isinstance(maker.attrs, TransposeAttributes) or _is_difference(maker, flow)
+    return isinstance(maker.attrs, TransposeAttributes) or (is_last and _is_difference(maker, flow))
 
 
 @dataclass(slots=True)
