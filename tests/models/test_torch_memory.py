@@ -12,8 +12,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch_compiled import compiled, fresh  # noqa: E402, F401
 
+import tilewright as tw  # noqa: E402
 from tilewright.frontends.torch import call as calls  # noqa: E402
-from tilewright.frontends.torch.compiling import Compiler, Step  # noqa: E402
+from tilewright.frontends.torch.compiling import Step  # noqa: E402
+from tilewright.frontends.torch.explain import Explainer  # noqa: E402
+from tilewright.frontends.torch.options import Options  # noqa: E402
 from tilewright.runtime.parted import PartedCall  # noqa: E402
 
 
@@ -67,20 +70,18 @@ def test_what_follows_from_saved_tensors_is_computed_again() -> None:
     assert kept.count((512, 256)) <= 5, "the argument, and one tensor of each layer"
 
 
-def test_a_backward_pass_writes_over_what_was_saved_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backward_pass_writes_over_what_was_saved_for_it_alone() -> None:
     """A perceptron's gradients lie in its activations then: the pass needs no memory beside."""
-    compilers: list[Compiler] = []
-    run = Compiler.call
-    monkeypatch.setattr(Compiler, "call", lambda self: compilers.append(self) or run(self))
     torch.manual_seed(0)
     layers = (nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64))
     model, x = nn.Sequential(*layers), torch.randn(512, 256)
-    loss = compiled(model)(x).square().mean()
-    found = torch.autograd.grad(loss, list(model.parameters()))
-    (step,) = compilers[-1].steps
+    told = Explainer(model, (x,), {}, lambda y: y.square().mean(), None, Options.read(None, None), tw.compile)
+    told.explain(0.0)
+    (step,) = told.compiled[-1].steps
     assert isinstance(step, Step)
     assert step.executable.spends
     assert step.executable.arena().reserved == 0
+    found = torch.autograd.grad(compiled(model)(x).square().mean(), list(model.parameters()))
     for gradient, wanted in zip(found, slopes(model, x), strict=True):
         torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-6)
 
