@@ -4,6 +4,9 @@ kept."""
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import signal
 import threading
 import time
 from pathlib import Path
@@ -71,6 +74,18 @@ class Crash:
         return exec, ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",)
 
 
+class CrashAgain:
+    """A program that ends the process that loads it, but for the first one."""
+
+    def __init__(self, mark: Path, program: bytes) -> None:
+        self.mark, self.program = mark, program
+
+    def __reduce__(self) -> tuple[object, ...]:
+        end = "__import__('os')._exit(1) if __import__('os').path.exists(mark) else open(mark, 'x').close()"
+        code = f"({end}, __import__('pickle').loads(program))[1]"
+        return eval, (code, {"mark": str(self.mark), "program": self.program})
+
+
 class Hang:
     """A program that never ends."""
 
@@ -92,8 +107,6 @@ def programs(task: Task, target: Target) -> tuple[bytes, bytes, bytes]:
 def test_what_crashes_hangs_or_is_wrong_costs_itself_alone(
     task: Task, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pickle
-
     default, other, wrong = programs(task, target)
     with Trials(task.sizes, 0) as trials:
         trials.load(0, default)
@@ -111,6 +124,31 @@ def test_what_crashes_hangs_or_is_wrong_costs_itself_alone(
         assert len(trials.time([0, 1], 2)) == 2
 
 
+def test_what_crashes_when_it_is_loaded_again_costs_itself_alone(task: Task, target: Target, tmp_path: Path) -> None:
+    default, other, _ = programs(task, target)
+    with Trials(task.sizes, 0) as trials:
+        for number, program in enumerate((default, pickle.dumps(CrashAgain(tmp_path / "loaded", other)), other)):
+            trials.load(number, program)
+        with pytest.raises(Failed, match="ended the process"):
+            trials.load(3, pickle.dumps(Crash()))
+        assert len(trials.time([0, 2], 2)) == 2
+        with pytest.raises(Failed, match="could not be loaded again"):
+            trials.time([0, 1], 2)
+        trials.forget([1, 2])
+        assert len(trials.time([0], 2)) == 1
+
+
+def test_a_process_that_ends_between_messages_is_begun_again(task: Task, target: Target) -> None:
+    default, other, _ = programs(task, target)
+    with Trials(task.sizes, 0) as trials:
+        trials.load(0, default)
+        trials.load(1, other)
+        assert trials.pid is not None
+        os.kill(trials.pid, signal.SIGKILL)
+        trials.forget([1])
+        assert len(trials.time([0], 2)) == 1
+
+
 class FakeMakers(Makers):
     """Makes programs in this process; the first of a batch crashes, the second hangs, the third is wrong."""
 
@@ -126,8 +164,6 @@ class FakeMakers(Makers):
 
 
 def test_a_search_survives_bad_candidates(task: Task, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pickle
-
     _, _, wrong = programs(task, target)
     bad = [pickle.dumps(Crash()), pickle.dumps(Hang()), wrong]
     monkeypatch.setattr(measure, "PATIENCE", 5.0)

@@ -119,8 +119,8 @@ class Trials:
 
     def load(self, number: int, program: bytes) -> Loaded:
         """Runs a program once. Failed where it crashes, takes too long, or gives other results than the first one."""
-        self._start()
         try:
+            self._start()
             answer = self._ask(Load(number, program))
         except Ended as error:
             self._fresh = True
@@ -133,9 +133,12 @@ class Trials:
         return answer
 
     def time(self, numbers: Sequence[int], rounds: int, seed: int = 0) -> list[list[float]]:
-        """The seconds of `rounds` calls of each program, in turns. Failed where one of them ends the process."""
-        self._start()
+        """The seconds of `rounds` calls of each program, in turns. Failed where one of them ends the process, or ended
+        it when it was loaded again."""
         try:
+            self._start()
+            if not self._loaded.keys() >= set(numbers):
+                raise Failed(f"one of {len(numbers)} could not be loaded again")
             calls = rounds * sum(self._seconds.get(number, 0.0) for number in numbers)
             answer = self._ask(Time(tuple(numbers), rounds, seed), PATIENCE + SLOWER * calls)
         except Ended as error:
@@ -148,17 +151,24 @@ class Trials:
     def forget(self, numbers: Iterable[int]) -> None:
         """Programs that are not needed any more."""
         gone = tuple(n for n in numbers if self._loaded.pop(n, None) is not None)
-        if gone and not self._fresh:
-            self._ask(Forget(gone))
+        try:
+            if gone and not self._fresh:
+                self._ask(Forget(gone))
+        except Ended:
+            self._fresh = True
 
     def _start(self) -> None:
-        """Begins a process where there is none, with all that was loaded."""
-        if not self._fresh:
-            return
-        self._fresh = False
-        self._ask(self._begin)
-        for number, program in self._loaded.items():
-            self._ask(Load(number, program))
+        """Begins a process where there is none, with all that was loaded but what ends the process now."""
+        while self._fresh:
+            self._ask(self._begin)
+            self._fresh = False
+            for number, program in list(self._loaded.items()):
+                try:
+                    self._ask(Load(number, program))
+                except Ended:
+                    del self._loaded[number]
+                    self._fresh = True
+                    break
 
     def _ask(self, message: object, patience: float | None = None) -> object:
         answer = self._process.ask(pickle.dumps(message), PATIENCE if patience is None else patience)
