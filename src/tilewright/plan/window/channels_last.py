@@ -36,15 +36,17 @@ from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import byte_cycles
+from tilewright.target.transfer import byte_cycles, room_in
 
 
 class Order(Enum):
     """The outermost loop. CHANNELS: an iteration computes a vector of channels of the whole image. ROWS: an iteration
-    computes a row of tiles, and runs over all vectors of channels inside each tile."""
+    computes a row of tiles, and runs over all vectors of channels inside each tile. COLUMNS: it computes a column of
+    tiles so."""
 
     CHANNELS = "channels"
     ROWS = "rows"
+    COLUMNS = "columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             double = w.columns.stride == 1 and 2 * columns <= most and w.channels % (2 * lanes) == 0
             pairs = w.epilogue.calls and tiles == 1 and columns % 2 == 0 and w.channels % lanes == 0
             ways = [(1, False), *([(2, False)] if double else []), *([(1, True)] if pairs else [])]
-            for order, (vectors, in_pairs) in product(Order, ways):
+            for order, (vectors, in_pairs) in product([o for o in Order if o is not Order.COLUMNS or tiles > 1], ways):
                 programs = 3 * min(tiles, 3) * columns * vectors
                 edges = order is Order.CHANNELS and programs * w.columns.kernel <= WRITTEN_OUT
                 block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
@@ -89,7 +91,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
     def price(self, choice: ChannelsLastChoice, shape: Windows, target: Target) -> float:
         w, c, met = shape, choice, shape.columns.met(choice.columns)
         sums = c.columns * c.vectors
-        arithmetic = sums * w.terms * target.core.fma_cycles
+        arithmetic, brought = sums * w.terms * target.core.fma_cycles, _from_caches(w, c, met, target)
         tile = family.Tile(
             count=w.images * w.rows.size * -(-w.columns.size // c.columns) * -(-w.channels // (c.vectors * c.lanes)),
             terms=sums * w.terms,
@@ -100,7 +102,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             spills=w.rows.kernel * max((met + c.columns) * c.vectors - target.vector_registers, 0) / 2,
             aligned=True,
             branches=0 if c.edges else w.rows.kernel,
-            waits=max(_from_caches(w, c, met, target) - arithmetic, 0.0),
+            waits=max(brought - arithmetic, 0.0) + target.core.unhidden * min(brought, arithmetic),
         )
         return family.kernel_seconds(w, tile, target)
 
@@ -154,18 +156,22 @@ def _block(w: Windows, width: int) -> int:
 
 
 def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
-    """Cycles to load the input of a tile from the second cache, or from the one behind it; 0 if the first keeps it.
-    Lines far from each other arrive at half the rate of contiguous ones. With the loop over channels inside, the
+    """Cycles to load the input of a tile from the second cache, or from the one behind it; 0 if the first keeps what
+    the next rows read again. Where channels are outermost, that is a line of each column, in few sets if columns lie
+    far from each other; such lines arrive at half the rate of contiguous ones. So do those of which a set has no room
+    for all that a tile reads: what is fetched ahead is gone before it is read. With the loop over channels inside, the
     weights are loaded, too."""
     first, second = target.caches[:2]
-    column, vectors, size = w.channels * w.out.dtype.bytes, w.rows.kernel * met * c.vectors, target.vector_bits / 8
-    if c.order is Order.ROWS:
-        return (vectors + w.terms * c.vectors) * size * byte_cycles(2, target)
-    if vectors < first.room(column) * c.vectors:
+    column, size, rows = w.channels * w.out.dtype.bytes, target.vector_bits / 8, w.rows.kernel
+    vectors, room = w.rows.kernel * met * c.vectors, first.room(column)
+    crowded = 2 if vectors > room * c.vectors else 1
+    if c.order is Order.CHANNELS:
+        kept = (rows * w.columns.stride + 1) * w.columns.size <= room_in(room)
+        level = 2 if crowded == 1 or w.images * w.rows.size * w.columns.size * column <= second.bytes else 3
+        return 0.0 if kept else 2 * crowded * vectors * size * byte_cycles(level, target)
+    if c.order is Order.COLUMNS and (rows * met + c.columns) * column <= room_in(first.bytes):
         return 0.0
-    image = w.rows.size * w.columns.size * (1 + w.rows.stride * w.columns.stride) * column
-    level = 2 if image <= second.bytes else min(3, len(target.caches))
-    return 2 * vectors * size * byte_cycles(level, target)
+    return (crowded * vectors + w.terms * c.vectors) * size * byte_cycles(2, target)
 
 
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[Var, Var, Var, Var]:
@@ -176,9 +182,10 @@ def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[
     row, column = (loop_of(s, block, side.axis) for side in (w.rows, w.columns))
     others = [v for v in s.get_loops(block) if v not in (channels, lane, row, column)]
     columns, column = s.split(column, c.columns, tail="shift")
-    if c.order is Order.ROWS:
-        s.reorder(*others, row, columns, channels, column, lane)
-        return row, row, columns, channels
+    if c.order is not Order.CHANNELS:
+        outer = (row, columns) if c.order is Order.ROWS else (columns, row)
+        s.reorder(*others, *outer, channels, column, lane)
+        return outer[0], row, columns, channels
     around = sorted([channels, *others], key=lambda v: -extent(s, v))
     if c.block:
         some, row = s.split(row, c.block)
