@@ -264,7 +264,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "get_loop": lambda draw, f: [_loop(draw, f).name],
     "get_block": lambda draw, f: [pick(draw, _blocks(f)).name],
     **dict.fromkeys(
-        ("compact", "flatten", "set_scope", "storage_align", "transform_layout", "widen"),
+        ("compact", "flatten", "set_scope", "storage_align", "thin", "transform_layout", "widen"),
         lambda draw, f: [_local(draw, f)],
     ),
 }

@@ -95,7 +95,23 @@ func stretched(x: f32[{h}, {w}], k: f32[4, 16, {w}] in constant finite, y: f32[{
       y[vj, vo] += p[vj + va, vc]*k[3 - va, vo, vc]
 """
 
+NARROW = """
+func narrow(x: f32[2, {h}, {w}], k: f32[3, {w}, 3] in constant finite, y: f32[2, {h}, 3]):
+  alloc p: f32[2, {h} + 2, {w}] in arena
+  for i in 0..2, j in 0..{h} + 2, c in 0..{w}:
+    block zero(vi = i, vj = j, vc = c):
+      p[vi, vj, vc] = 0.0
+  for i in 0..2, j in 0..{h}, c in 0..{w}:
+    block copy(vi = i, vj = j, vc = c):
+      p[vi, vj + 1, vc] = x[vi, vj, vc]
+  for i in 0..2, j in 0..{h}, o in 0..3, a in 0..3, c in 0..{w}:
+    block sum(vi = i, vj = j, vo = o, reduce va = a, reduce vc = c):
+      init: y[vi, vj, vo] = 0.0
+      y[vi, vj, vo] += p[vi, vj + va, vc]*k[va, vc, vo]
+"""
+
 PROGRAMS = {
+    "narrow": NARROW,
     "stretched": STRETCHED,
     "grouped": GROUPED,
     "backwards": BACKWARDS,
@@ -168,9 +184,17 @@ func scores(q: f32[128, 64], k: f32[128, 64], y: f32[128, 128]):
 def test_zeros_that_set_an_image_apart_are_not_multiplied() -> None:
     trace, decision = schedule(program(STRETCHED, 29, 64), Target.parse("x86-64-v3"))
     assert decision.template == "contraction"
-    assert "s.skip_zeros" in str(trace.trace)
+    assert "s.skip_zeros" in str(trace.trace) and "s.thin" in str(trace.trace)
     plain = program(STRETCHED.replace(" finite", ""), 29, 64)
     assert "s.skip_zeros" not in str(schedule(plain, Target.parse("x86-64-v3"))[0].trace)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_rows_of_a_narrow_product_lie_along_the_lanes(target: str) -> None:
+    _, decision = schedule(program(NARROW, 64, 64), Target.parse(target))
+    assert decision.template == "narrow contraction"
+    wide = NARROW.replace("{w}, 3] in", "{w}, 32] in").replace("{h}, 3]", "{h}, 32]").replace("o in 0..3", "o in 0..32")
+    assert schedule(program(wide, 64, 64), Target.parse(target))[1].template != "narrow contraction"
 
 
 def test_a_budget_measures_and_keeps(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
-"""split_axes, skip_zeros: programs before and after with the steps and why they are legal; that both compute the same,
-in the evaluator and in machine code; and what each says where it may not be applied."""
+"""split_axes, order_axes, skip_zeros, thin: programs before and after with the steps and why they are legal; that both
+compute the same, in the evaluator and in machine code; and what each says where it may not be applied."""
 
 from __future__ import annotations
 
@@ -89,6 +89,43 @@ def skip_zeros_of_two(s: tw.Schedule) -> None:
 @case("skip-zeros-of-three", THIRDS)
 def skip_zeros_of_three(s: tw.Schedule) -> None:
     s.skip_zeros("sum", "ai")
+
+
+@case("order-axes", GROUPS)
+def order_axes(s: tw.Schedule) -> None:
+    s.transform_layout("t", "i, o -> o, i")
+    i, o, c = s.get_loops("sum")
+    s.reorder(c, o, i)
+    s.order_axes("sum")
+
+
+@case("thin-by-two", STRETCHED)
+def thin_by_two(s: tw.Schedule) -> None:
+    s.skip_zeros("sum", "ai")
+    s.thin("p", 0, 2)
+
+
+@wrong(STRETCHED)
+def all_is_read(s: tw.Schedule) -> object:
+    return s.thin("p", 0, 2)
+
+
+@wrong(STRETCHED)
+def too_few_elements(s: tw.Schedule) -> object:
+    s.skip_zeros("sum", "ai")
+    return s.thin("p", 1, 4)
+
+
+@wrong(STRETCHED)
+def the_place_of_an_argument(s: tw.Schedule) -> object:
+    return s.thin("x", 0, 2)
+
+
+@wrong(STRETCHED)
+def filled_in_two_loops(s: tw.Schedule) -> object:
+    s.skip_zeros("sum", "ai")
+    s.fuse(*s.get_loops("zero"))
+    return s.thin("p", 0, 2)
 
 
 @wrong(STRETCHED.replace(" finite", ""))

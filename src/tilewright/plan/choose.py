@@ -16,6 +16,7 @@ from tilewright.plan.attention.schedule import Attentions, AttentionsByRows
 from tilewright.plan.by_rows import DispatchByRows
 from tilewright.plan.decision import Decision
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.narrow import NarrowContractions
 from tilewright.plan.gemm.schedule import Contractions, ContractionsByRows
 from tilewright.plan.gemm.tiles import TiledContractions
 from tilewright.plan.gemm.transposed import TransposedContractions
@@ -50,6 +51,7 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     _CONTRACTIONS := Contractions(),
     DispatchByRows(_CONTRACTIONS, ContractionsByRows),
     TiledContractions(),
+    NarrowContractions(),
     TriangularProducts(),
     Nests(),
 )

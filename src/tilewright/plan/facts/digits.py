@@ -4,7 +4,7 @@
         =>      block sum(vog = og, vor = or, reduce vc = c):  t[vog, vor] += x[vog*64 + vc] * w[vc, vog*64 + vor]
 
     p[vj*2] = x[vj] in zeros:  y[vj] += p[vj + va] * w[va]                                of two terms, one is zero
-        =>      t[vjo, vji] += p[vjo*2 + vao*2 + vji*2] * w[vao*2 + vji]
+        =>      q[vj] = x[vj] in zeros:  t[vjo, vji] += q[vjo + vao + vji] * w[vao*2 + vji]
 
 Each factor of the sum then moves along axes as templates know them: as rows, columns, batches, terms.
 """
@@ -34,7 +34,8 @@ def separate_digits(s: Schedule) -> None:
 
 def _skip_zeros(s: Schedule, name: str, buffer: str, dimension: int) -> None:
     """Of an image with zeros between its elements along a dimension, the terms that are none: places of the result fall
-    into as many kinds, a batch of their own, as there are places from one element to the next."""
+    into as many kinds, a batch of their own, as there are places from one element to the next. The image is stored
+    without these zeros."""
     block = find_block(s.func, name)
     image = next(load for load in loads(block) if load.buffer.name == buffer)
     step = apart(s.func, image.buffer, dimension)
@@ -48,6 +49,7 @@ def _skip_zeros(s: Schedule, name: str, buffer: str, dimension: int) -> None:
     _, inner = s.split(terms[0].binding, step)
     s.split_axes(name)
     s.skip_zeros(name, inner)
+    s.attempt(s.thin, buffer, dimension, step)
 
 
 def _divided(block: Block) -> list[tuple[int, int]]:

@@ -16,12 +16,14 @@ from tilewright.analysis.elements import Elements, point
 from tilewright.analysis.fillings import filling_of
 from tilewright.analysis.regions import whole
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute, transform
+from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr.build import cast, conjunction, minimum, select
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.index_map import IndexMap, read_map, written
+from tilewright.expr.linear import expression, polynomial
 from tilewright.expr.nodes import Cast, Const, Expr, FloorDiv, Lt, Mod, Var, const
 from tilewright.expr.simplify import product_of, simplify
+from tilewright.expr.variables import variables_of
 from tilewright.loops import edit
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
@@ -116,6 +118,66 @@ def flatten(function: Function, buffer: Buffer, dim: int) -> Step:
             body = edit.replace(body, block, _of_one_axis(block, indices))
     made = edit.substitute_buffers(body, {buffer: buffer.replace(shape=shape)}, places)
     return Step(function.replace(body=made), None, (f"the elements of {buffer.name} stay in order",))
+
+
+@primitive("cannot thin dimension {dim} of {buffer}")
+def thin(function: Function, buffer: Buffer, dim: int, step: int) -> Step:
+    """A local buffer keeps every so many elements of a dimension, those that are read. A loop that fills all of them
+    with one number fills those.
+
+    for i in 0..9: block zero(vi = i): p[vi] = 0.0
+    for i in 0..3: block copy(vi = i): p[vi*2 + 2] = x[vi]
+    for i in 0..3: block y(vi = i): y[vi] = p[vi*2 + 4]
+              =>      for i in 0..5: block zero(vi = i): p[vi] = 0.0
+                      for i in 0..3: block copy(vi = i): p[vi + 1] = x[vi]
+                      for i in 0..3: block y(vi = i): y[vi] = p[vi + 2]
+    """
+    alloc = allocation(function, buffer)
+    require_elements(function.body, buffer)
+    require_no_prefetch(function.body, buffer, "thin first")
+    size = simplify(buffer.shape[dim]) if 0 <= dim < len(buffer.shape) else None
+    if not isinstance(size, Const) or not 1 < step <= int(size.value):
+        raise Obstacle(alloc, f"dimension {dim} is none of at least {step} elements")
+    filled = {b: loop for b in edit.blocks(function.body) if (loop := _filled_along(function, b, buffer, dim))}
+    axes = {b.body.indices[dim] for b in filled if isinstance(b.body, Store)}
+    touched = (n for n in preorder(function.body) if isinstance(n, Load | Store) and n.buffer is buffer)
+    others = {n.indices[dim] for n in touched} - axes
+    rests = {tuple((m, c % step) for m, c in polynomial(i).items() if c % step) for i in others}
+    kept = dict(rests.pop()) if len(rests) == 1 else None
+    if kept is None or kept.keys() - {()}:
+        raise Obstacle(alloc, f"what is read of it is not every {step} elements", "skip_zeros first")
+    first = kept.get((), 0)
+    count = const(-(-(int(size.value) - first) // step))
+
+    def places(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        index = {m: c // step for m, c in polynomial(at[dim] - first).items()}
+        return at if at[dim] in axes else (*at[:dim], simplify(expression(index)), *at[dim + 1 :])
+
+    body = function.body
+    for loop in filled.values():
+        body = edit.replace(body, loop, loop.replace(end=count))
+    made = buffer.replace(shape=(*buffer.shape[:dim], count, *buffer.shape[dim + 1 :]))
+    told = f"all accesses but those that fill all of {buffer.name} are of elements {first}, {first + step}, …"
+    return Step(function.replace(body=edit.substitute_buffers(body, {buffer: made}, places)), None, (told,))
+
+
+def _filled_along(function: Function, block: Block, buffer: Buffer, dim: int) -> For | None:
+    """The loop along which a block fills all of a dimension of a buffer with one number, and does nothing else."""
+    store = block.body
+    if not isinstance(store, Store) or store.buffer is not buffer or block.where is not None or block.reduce:
+        return None
+    axis = next((a for a in block.spatial if a.var is store.indices[dim]), None)
+    loops = edit.loops_around(function.body, block)
+    loop = next((e for e in loops if axis is not None and e.var is axis.binding), None)
+    if loop is None or axis is None or loop.begin is not const(0):
+        return None
+    if simplify(loop.extent) is not simplify(buffer.shape[dim]):
+        return None
+    inside, body = edit.perfect_nest(loop)
+    used = any(a is not axis and loop.var in variables_of(a.binding) for a in block.axes)
+    used = used or any(i is not axis.var and axis.var in variables_of(i) for i in store.indices)
+    used = used or any(loop.var in e.bounded_by for e in inside)
+    return loop if body is block and isinstance(store.value, Const) and not used else None
 
 
 def _of_one_axis(block: Block, indices: tuple[Expr, ...]) -> Stmt:
