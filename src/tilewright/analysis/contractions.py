@@ -47,6 +47,13 @@ class Contraction:
         return tuple(n for n in self.batch if self.vector.moves(self.block.axes[n].var))
 
     @property
+    def panels_outside(self) -> bool:
+        """Whether batches that read the same constants along the columns all pass by a panel before the next one: where
+        these are more than the other operand, which is read for each panel."""
+        own, batch = (prod(known(self.extents[n]) for n in axes) for axes in (self.own_batches, self.batch))
+        return self.vector.is_constant and own < batch and _held(self.vector) // own > _held(self.broadcast)
+
+    @property
     def sizes(self) -> dict[Var, int]:
         """The extents of axes as numbers, dynamic ones as large."""
         return {a.var: known(e) for a, e in zip(self.block.axes, self.extents, strict=True)}
@@ -80,6 +87,11 @@ class Contraction:
     def depth(self) -> int:
         """K: the number of terms of one sum."""
         return prod(max(known(self.extents[n]), 1) for n in self.reduce)
+
+
+def _held(operand: Operand) -> int:
+    """The bytes of an operand's tensor."""
+    return operand.buffer.dtype.bytes * prod(known(e) for e in operand.buffer.shape)
 
 
 def find_contraction(function: Function) -> Contraction | None:

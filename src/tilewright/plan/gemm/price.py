@@ -59,14 +59,17 @@ def seconds(choice: Choice, size: Size, target: Target) -> float:
 def _seconds(choice: Choice, size: Size, target: Target) -> float:
     if not size.rows and choice.dot is None:
         return size.batch * _one_row(choice, size, target) / target.core.hertz
-    each = of_sizes(lambda numbers: _rows(choice, numbers, target), size)
+    own = size.own if size.vector.constant else size.batch
+    found = own * of_sizes(lambda numbers: _rows(choice, numbers, target), size)
+    if own < size.batch:
+        found += (size.batch - own) * of_sizes(lambda numbers: _rows(choice, numbers, target, again=True), size)
     if size.any_rows:
         single = cycles(size.tile_sums(1, size.terms, target), choice.part, target)
         most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
-        each *= 1 + (MARGIN - 1) * single / most
+        found *= 1 + (MARGIN - 1) * single / most
     share = left_out(size.edges, choice.tile.rows) if choice.leaves_out else 1.0
-    return size.batch * each * share / target.core.hertz
+    return found * share / target.core.hertz
 
 
 def of_sizes(price: Callable[[Size], float], size: Size) -> float:
@@ -87,9 +90,10 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
     return cycles(sums, choice.tile, target) * size.terms / terms
 
 
-def _rows(choice: Choice, size: Size, target: Target) -> float:
-    """Cycles of one product of rows: those of its blocks of terms and of rows. Vectors beyond the last one of a dynamic
-    number of columns, or of tiles of the machine, are computed, too."""
+def _rows(choice: Choice, size: Size, target: Target, again: bool = False) -> float:
+    """Cycles of one product of rows: those of its blocks of terms and of rows. Where batches before have read the same
+    panels, these come from nearer `again`: of the batches that pass by a panel, or by all. Vectors beyond the last one
+    of a dynamic number of columns, or of tiles of the machine, are computed, too."""
     if size.any_columns or (choice.dot is not None and choice.dot.in_tiles):
         size = replace(size, columns=size.panels(choice.tile) * choice.tile.columns)
     tile, vector = choice.tile, size.vector
@@ -99,8 +103,10 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     row_blocks = -(-max(size.rows, 1) // rows)
     sums = _sums(choice, size, rows, terms, target)
     lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
-    if blocks > 1 and size.axes > 1 and size.own == 1 and size.batch > 1:  # all batches pass by a block of a panel
-        lies = fits(_panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
+    if again:
+        passed = size.panels_outside or (blocks > 1 and size.axes > 1 and size.own == 1)
+        held = _panel_bytes(choice, size, terms) if passed else vector.held // size.own
+        lies = fits(held + _element_bytes(size, rows, terms), target)
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + _element_bytes(size, rows, terms), target)
     left = sums.rows % tile.rows if choice.parts else 0

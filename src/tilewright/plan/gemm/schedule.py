@@ -256,7 +256,7 @@ def _jam_tiles(s: Schedule, tiles: Var, heights: Sequence[int]) -> list[Var]:
 
 def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:
     """One loop is parallel; of a dynamic number of blocks of rows, the one inside will share it. Panels beside the
-    parallel loop have their tiles of rows shared."""
+    parallel loop have their batches or tiles of rows shared."""
     if nest.near is not None and nest.outer is nest.near:
         s.parallel(nest.blocks)
         if found.rows is None or isinstance(found.extents[found.rows], Const):
@@ -265,7 +265,9 @@ def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) ->
     else:
         s.parallel(nest.outer)
     if tails and nest.row is not None and nest.outer is nest.panels:
-        place = s.get_loops(found.block.name).index(nest.tiles)
+        loops = s.get_loops(found.block.name)
+        inside = range(loops.index(nest.panels) + 1, loops.index(nest.tiles))
+        place = next((n for n in inside if tiling.extent(s, loops[n]) > 1), inside.stop)
         for block in tails:
             s.parallel(s.get_loops(block)[place])
 
@@ -389,6 +391,8 @@ def _order(
     elif own and choice.prefetch:
         blocks_of_rows = [v for v in outer if v not in own]
         order = [*own, *([panels, *blocks_of_rows] if choice.prefetch_tiles is None else [*blocks_of_rows, panels])]
+    elif found.panels_outside:
+        order = [*own, panels, *tiling.ordered({v: n for v, n in outer.items() if v not in own})]
     else:
         order = tiling.ordered(outer | {panels: count})
     return first or order[0], [*order, *(v for v in inside if v is not None)]

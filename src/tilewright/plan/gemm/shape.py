@@ -62,6 +62,7 @@ class Size:
     overlaps        whether rows overlap along it
     lines           extent of the last batch axis, where all along it read the same panels: rows of an image
     edges           the reduce axes with terms to leave out, which are the first ones
+    panels_outside  as of the contraction
     dot             how products are added up, where these numbers are of copies for an instruction: `terms` then are
                     those that it takes together, and so are the elements of operands
     """
@@ -87,6 +88,7 @@ class Size:
     lines: int = 1
     overlaps: bool = False
     edges: tuple[Edges, ...] = ()
+    panels_outside: bool = False
     dot: Dot | None = None
 
     @property
@@ -258,6 +260,7 @@ def measure(found: Contraction) -> Size:
         overlaps=found.overlaps,
         even=1 if found.summed is None else power_of_two_in(found.extents[found.summed]),
         usual=(_usual(found, found.rows), _usual(found, found.columns)),
+        panels_outside=found.panels_outside,
         lines=extents[found.batch[-1]] if found.batch and not found.vector.moves(axes[found.batch[-1]].var) else 1,
     )
 
