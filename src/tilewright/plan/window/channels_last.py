@@ -36,7 +36,7 @@ from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import byte_cycles, room_in
+from tilewright.target.transfer import apart_cycles, byte_cycles, fits, memory, room_in
 
 
 class Order(Enum):
@@ -92,19 +92,20 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
         w, c, met = shape, choice, shape.columns.met(choice.columns)
         sums = c.columns * c.vectors
         arithmetic, brought = sums * w.terms * target.core.fma_cycles, _from_caches(w, c, met, target)
+        spills = w.rows.kernel * max((met + c.columns) * c.vectors - target.vector_registers, 0) / 2
         tile = family.Tile(
             count=w.images * w.rows.size * -(-w.columns.size // c.columns) * -(-w.channels // (c.vectors * c.lanes)),
             terms=sums * w.terms,
             loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors,
-            stores=sums,
+            stores=sums + spills,
             epilogues=sums,
             beside=2 if c.in_pairs else c.vectors,
-            spills=w.rows.kernel * max((met + c.columns) * c.vectors - target.vector_registers, 0) / 2,
+            spills=spills,
             aligned=True,
             branches=0 if c.edges else w.rows.kernel,
             waits=max(brought - arithmetic, 0.0) + target.core.unhidden * min(brought, arithmetic),
         )
-        return family.kernel_seconds(w, tile, target)
+        return family.kernel_seconds(w, tile, target, further=_pieces(w, c, target))
 
     def apply(self, s: Schedule, shape: Windows, choice: ChannelsLastChoice) -> Schedule:
         w, c = shape, choice
@@ -158,20 +159,31 @@ def _block(w: Windows, width: int) -> int:
 def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
     """Cycles to load the input of a tile from the second cache, or from the one behind it; 0 if the first keeps what
     the next rows read again. Where channels are outermost, that is a line of each column, in few sets if columns lie
-    far from each other; such lines arrive at half the rate of contiguous ones. So do those of which a set has no room
-    for all that a tile reads: what is fetched ahead is gone before it is read. With the loop over channels inside, the
-    weights are loaded, too."""
+    far from each other. Where a set has no room for all that a tile reads, what is fetched ahead is gone before it is
+    read: lines arrive at half the rate, and at a quarter where the next tile reads none of their neighbours. With the
+    loop over channels inside, the weights are loaded, too."""
     first, second = target.caches[:2]
     column, size, rows = w.channels * w.out.dtype.bytes, target.vector_bits / 8, w.rows.kernel
     vectors, room = w.rows.kernel * met * c.vectors, first.room(column)
-    crowded = 2 if vectors > room * c.vectors else 1
+    crowded = vectors > room * c.vectors
     if c.order is Order.CHANNELS:
         kept = (rows * w.columns.stride + 1) * w.columns.size <= room_in(room)
-        level = 2 if crowded == 1 or w.images * w.rows.size * w.columns.size * column <= second.bytes else 3
-        return 0.0 if kept else 2 * crowded * vectors * size * byte_cycles(level, target)
+        level = 3 if crowded and w.images * w.rows.size * w.columns.size * column > second.bytes else 2
+        return 0.0 if kept else (4 if crowded else 1) * vectors * size * byte_cycles(level, target)
     if c.order is Order.COLUMNS and (rows * met + c.columns) * column <= room_in(first.bytes):
         return 0.0
-    return (crowded * vectors + w.terms * c.vectors) * size * byte_cycles(2, target)
+    return ((2 if crowded else 1) * vectors + w.terms * c.vectors) * size * byte_cycles(2, target)
+
+
+def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
+    """Cycles in which columns of tiles wait for memory: what they read and store of a row is a piece that nothing has
+    followed there, as far as rows are on pages of their own."""
+    row, tiles = w.columns.size * w.channels * w.out.dtype.bytes, -(-w.columns.size // c.columns)
+    size = w.images * w.rows.size * row
+    if c.order is not Order.COLUMNS or fits(size * (1 + w.rows.stride * w.columns.stride), target) < memory(target):
+        return 0.0
+    pieces = w.images * w.rows.size * (1 + w.rows.stride) * tiles
+    return pieces * min(row / target.page, 1.0) * apart_cycles(memory(target), target)
 
 
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[Var, Var, Var, Var]:
