@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from inner_loops import inner_loops
 
+import tilewright as tw
 from drawn import LONG, cover, pairs
 from planned import llvm_of, planned_kernels
 from tilewright.codegen.assemble import assembly
@@ -21,9 +22,10 @@ from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
-from tilewright.loops.nodes import Function
+from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.loops.same import same
 from tilewright.plan.choose import schedule
+from tilewright.schedule.find import nests
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType
@@ -271,6 +273,33 @@ def test_sums_stay_in_registers(target: str, columns: int) -> None:
     assert loop.multiply_adds == columns * 5
     assert loop.on_stack == [], loop
     assert loop.reads <= columns + 4 + 5
+
+
+def asked_for(order: str) -> dict[str, Any]:
+    """Tiles of seven columns in an order."""
+    choice = {"columns": 7, "vectors": 1, "lanes": 8, "order": order, "block": 0, "edges": False, "in_pairs": False}
+    return {"template": "windows, channels last", "choice": choice}
+
+
+@pytest.mark.parametrize("order", ["channels", "rows", "columns"])
+@pytest.mark.parametrize("size", [(2, 9, 28, 48), (1, 11, 14, 32), (1, 8, 45, 64)])
+def test_every_order_of_tiles(size: tuple[int, int, int, int], order: str) -> None:
+    """By two threads, of two tiles of columns and of more."""
+    case = Case(size)
+    (kernel,), (module, inputs) = kernels(case, native()), convolution(case)
+    (found,) = tw.compile(module, threads=2, choices={kernel.name: asked_for(order)})(*inputs)
+    (wanted,) = evaluate(module, inputs).values()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+def test_threads_share_all_tiles() -> None:
+    """The tiles at both edges, which have loops of their own, too."""
+    target = Target.parse("x86-64-v3")
+    for columns, parts in ((14, 2), (28, 3)):
+        (kernel,) = kernels(Case((1, 28, columns, 64)), target)
+        s, _ = schedule(kernel, target, asked_for("columns"))
+        outer = [loop for loop in nests(s.func) if isinstance(loop, For)]
+        assert [loop.kind for loop in outer] == [LoopKind.PARALLEL] * parts
 
 
 def test_an_image_is_not_copied() -> None:

@@ -150,13 +150,14 @@ def write_out_columns(s: Schedule, block: str, io: Var, tile: RegisterTile) -> V
     return vectors
 
 
-def edges_alone(s: Schedule, loop: Var) -> None:
-    """The first and the last iteration of a loop by themselves: those between need no masks."""
+def edges_alone(s: Schedule, loop: Var, shared: bool = False) -> list[Var]:
+    """The first and the last iteration of a loop by themselves: those between need no masks. Returns the loops that
+    there are then. Two iterations are unrolled, but those of a loop that threads have `shared`."""
     count = extent(s, loop)
-    if count > 2:
-        cut_at(s, loop, (1, count - 1))
-    else:
-        s.unroll(loop)
+    if count > 2 or shared:
+        return cut_at(s, loop, sorted({1, count - 1}))
+    s.unroll(loop)
+    return [loop]
 
 
 def leave_out_zeros(s: Schedule, dot: str, edges: Sequence[Edges]) -> None:

@@ -115,7 +115,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
         shared, rows, columns, tile = _tiles(s, w, c, last)
         for block in (made, w.block) if made else (w.block,):
             s.compute_at(block, tile)
-        positions = _sum(s, w, c, tile)
+        positions, parts = _sum(s, w, c, tile), [shared]
         if made:
             _in_pairs(s, w, c, made, tile)
         write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
@@ -127,10 +127,12 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             if (
                 extent(s, columns) > 1 and w.channels % c.lanes == 0
             ):  # with masks, it would be one more copy of its code
-                edges_alone(s, columns)
+                alone = edges_alone(s, columns, shared is columns)
+                parts = alone if shared is columns else parts
             if c.edges and shared is not rows and extent(s, rows) == w.rows.size:
                 cut_at(s, rows, _rows_without_padding(s, w, pad))
-        s.parallel(shared)
+        for loop in parts:
+            s.parallel(loop)
         return s
 
 
