@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import tomllib
@@ -20,7 +21,9 @@ from torch_compiled import compiled, fresh  # noqa: E402, F401
 from torch_networks import Gpt  # noqa: E402
 
 import tilewright as tw  # noqa: E402
+from lender import Lender  # noqa: E402
 from tilewright.api.torch_backend import tilewright  # noqa: E402
+from tilewright.frontends.torch import call as calls  # noqa: E402
 from tilewright.frontends.torch.backend import TorchWarning  # noqa: E402
 from tilewright.report.errors import RuntimeFault, UserError  # noqa: E402
 
@@ -465,3 +468,23 @@ def _stays_whole(op: Any) -> bool:
     from tilewright.frontends.torch.decompositions import KEPT
 
     return op._schema.name.partition("::")[2] in KEPT or torch.Tag.nondeterministic_seeded in op.tags
+
+
+def test_loops_run_on_the_threads_that_pytorch_lends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product, as large as is worth waking them for, on as many as the options say."""
+    lender, x = Lender(lambda n: n), torch.randn(512, 512)
+    monkeypatch.setattr(calls, "lent", lambda: ctypes.addressof(lender.record))
+    with torch.no_grad():
+        found = compiled(lambda x: torch.relu(x @ x), threads=2)(x)
+    torch.testing.assert_close(found, torch.relu(x @ x), rtol=1e-4, atol=1e-4)
+    assert set(lender.asked) == {2}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere OpenMP is another one")
+def test_pytorch_lends_the_threads_of_openmp() -> None:
+    assert torch.backends.openmp.is_available()
+    assert calls.lent() != 0
+    x = torch.randn(512, 512)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(lambda x: x @ x, threads=2)(x), x @ x, rtol=1e-4, atol=1e-3)

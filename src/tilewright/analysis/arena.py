@@ -12,8 +12,8 @@ Each call of a kernel is a moment. What a moment writes is alive from then on to
 bytes alive in one moment are a bound: no layout does with fewer. A run also is a check of the layout, and of the lives
 that it was planned with: each byte has an owner, the buffer last written there, and a kernel that reads a buffer must
 find all of it still its own. Where a kernel writes over what it reads, as it says that it may, the bytes have another
-owner from then on, and count once in that moment. So they do where a parameter is written over, whose bytes lie outside
-of the arena.
+owner from then on, and count once in that moment. So they do where a parameter is written over, whose bytes lie before
+those of the arena.
 """
 
 from __future__ import annotations
@@ -56,9 +56,6 @@ from tilewright.types.scopes import Scope
 
 LINE = 64
 """Buffers begin at multiples of a cache line, and take whole ones."""
-
-OUTSIDE = 1 << 60
-"""Where the bytes of parameters begin, each of which has as many places as the arena."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ def use_of_arena(
     residents = [
         Resident(buffer.name, place.begin, place.end - place.begin, tuple((a, b) for a, b in run.lives[buffer]))
         for buffer, place in run.places.items()
-        if buffer in run.lives and place.begin < OUTSIDE
+        if buffer in run.lives and place.begin >= 0
     ]
     return ArenaUse(run.reserved, tuple(run.moments), tuple(residents), tuple(run.faults), tuple(run.over))
 
@@ -160,9 +157,11 @@ class _Run:
         self.published: list[Buffer] = []
         self.cells: dict[Buffer, Any] = {}
         self.reserved = 0
-        for n, buffer in enumerate(main.params[: main.inputs], 1):
-            self.places[buffer] = _Place(buffer, n * OUTSIDE, n * OUTSIDE + self.bytes_of(buffer))
-            self.owners.append(self.places[buffer])
+        end = 0
+        for buffer in main.params[: main.inputs]:
+            self.places[buffer] = _Place(buffer, end - self.bytes_of(buffer), end)
+            self.owners.insert(0, self.places[buffer])
+            end = self.places[buffer].begin
 
     def statement(self, s: Stmt) -> None:
         match s:
@@ -278,7 +277,7 @@ class _Run:
         if (source, result) not in pairs or self.places[result][1:] != (begin, end):
             return False
         self.places[result] = _Place(result, begin, end)
-        if begin < OUTSIDE:
+        if begin >= 0:
             self.over.append((len(self.moments) - 1, _lines(end - begin)))
         return True
 
