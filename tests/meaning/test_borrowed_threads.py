@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from lender import Lender
+from tilewright.codegen.pool import PATIENCE
 
 SCALE = """
 func scale[n, m](x: f32[n, m], y: f32[n, m]):
@@ -20,6 +21,15 @@ func scale[n, m](x: f32[n, m], y: f32[n, m]):
 """
 X = np.arange(12 * 64, dtype=np.float32).reshape(12, 64)
 WANTED = X * 0.5 + np.arange(12, dtype=np.float32)[:, None]
+
+
+@pytest.fixture(autouse=True)
+def calm() -> None:
+    """Nobody is waited for whom an earlier test refused the pool's workers: after so many grains of work that is
+    over (`PATIENCE`)."""
+    kernel = tw.build(tw.parse(SCALE % ""), threads=3)
+    for _ in range(PATIENCE // len(X) + 1):
+        scaled(kernel)
 
 
 def scaled(kernel: tw.Kernel, x: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = X) -> object:

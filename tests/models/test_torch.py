@@ -23,6 +23,7 @@ from torch_networks import Gpt  # noqa: E402
 import tilewright as tw  # noqa: E402
 from lender import Lender  # noqa: E402
 from tilewright.api.torch_backend import tilewright  # noqa: E402
+from tilewright.codegen.pool import PATIENCE  # noqa: E402
 from tilewright.frontends.torch import call as calls  # noqa: E402
 from tilewright.frontends.torch.backend import TorchWarning  # noqa: E402
 from tilewright.report.errors import RuntimeFault, UserError  # noqa: E402
@@ -474,9 +475,12 @@ def test_loops_run_on_the_threads_that_pytorch_lends(monkeypatch: pytest.MonkeyP
     """A product, as large as is worth waking them for, on as many as the options say."""
     lender, x = Lender(lambda n: n), torch.randn(512, 512)
     monkeypatch.setattr(calls, "lent", lambda: ctypes.addressof(lender.record))
+    fast = compiled(lambda x: torch.relu(x @ x), threads=2)
     with torch.no_grad():
-        found = compiled(lambda x: torch.relu(x @ x), threads=2)(x)
-    torch.testing.assert_close(found, torch.relu(x @ x), rtol=1e-4, atol=1e-4)
+        for _ in range(PATIENCE):  # an earlier test may have refused workers to a caller, who is waited for
+            torch.testing.assert_close(fast(x), torch.relu(x @ x), rtol=1e-4, atol=1e-4)
+            if lender.asked:
+                break
     assert set(lender.asked) == {2}
 
 
