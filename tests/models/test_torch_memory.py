@@ -108,3 +108,18 @@ def test_saved_tensors_that_share_memory_are_not_written_over() -> None:
     found = torch.autograd.grad(compiled(f)(a, b).square().sum(), (a, b))
     for gradient, wanted in zip(found, torch.autograd.grad(f(a, b).square().sum(), (a, b)), strict=True):
         torch.testing.assert_close(gradient / gradient.abs().max(), wanted / gradient.abs().max(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_slope_that_is_a_gradient_stays(turned: bool) -> None:
+    """Itself, or a view of it."""
+    model, x = block(256), torch.randn(512, 256)
+    b = torch.randn(256, 512, requires_grad=True) if turned else torch.randn(512, 256, requires_grad=True)
+
+    def f(x: Any, b: Any) -> Any:
+        return model(x) + (b.t() if turned else b)
+
+    of = [*model.parameters(), b]
+    found = torch.autograd.grad(compiled(f)(x, b).square().mean(), of)
+    for gradient, wanted in zip(found, torch.autograd.grad(f(x, b).square().mean(), of), strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-6)

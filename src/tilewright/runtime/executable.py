@@ -80,9 +80,8 @@ class Executable(Inspected):
         self._constant_pointers = _addresses(program.constants)
         self._others = 0
         self._bind = interface.binder()
-        self._prepare = _refuse_to_spend if spends else make_prepare(interface, self._bind)
-        if weights is not None:
-            self._prepare = _refuse
+        refuses = _refuse if weights is not None else _refuse_to_spend if spends else None
+        self._prepare = refuses or make_prepare(interface, self._bind)
         self._names = tuple(p.name for p in interface.inputs)
         late = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
         self._has_late = any(interface.is_dynamic(p) for p in interface.outputs)

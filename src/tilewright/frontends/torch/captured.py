@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._functorch import partitioners
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from tilewright.frontends.torch.call import Call, Source
@@ -20,7 +21,8 @@ from tilewright.frontends.torch.types import is_plain
 @dataclass
 class Captured:
     """A graph whose nodes carry fake tensors. `steady` are the numbers of those inputs that are weights; `saved` are
-    the inputs of a backward graph that nothing else has, `spent` those of them whose memory may be written over."""
+    the inputs of a backward graph that nothing else has, `spent` those of them whose memory may be written over;
+    `slopes` are those of the results, but for what is a result again, or has a view that is."""
 
     graph: Any
     steady: Collection[int] = ()
@@ -35,6 +37,7 @@ class Captured:
         self.results: Sequence[Any] = last.args[0]
         wanted = {r for r in self.results if isinstance(r, torch.fx.Node)}
         self.views, self.whole = split_views(wanted)
+        self.slopes = {n for n in self.placeholders if partitioners._is_tangent(n)} - {*self.whole}
 
     def _alone(self) -> set[Node]:
         """The saved inputs whose memory no other input has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -88,11 +88,11 @@ class Compiler:
         return source, {}
 
     def _step(self, reader: Reader, piece: Piece) -> Step:
-        executable, own = self._executable(reader.module), set(piece.nodes)
+        executable = self._executable(reader.module)
         weights = executable.weights
         cache = None if weights is None else Cache(weights, reader.found.weights)
-        saved = {node for node in self.captured.saved if own.issuperset(node.users)}
-        return Step(reader.found, executable, cache, parts_of(executable.program, reader.found, saved))
+        saved, slopes = (_read_only_by(piece.nodes, nodes) for nodes in (self.captured.saved, self.captured.slopes))
+        return Step(reader.found, executable, cache, parts_of(executable.program, reader.found, saved, slopes))
 
     def _executable(self, module: Module) -> Executable:
         """Subnormal numbers are what PyTorch makes of them, whose threads `torch.set_flush_denormal` tells."""
@@ -103,8 +103,13 @@ class Compiler:
 
     def _reader(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Reader:
         captured = self.captured
-        own = {*nodes}
-        spent = {node for node in captured.spent if own.issuperset(node.users)}
+        spent = _read_only_by(nodes, captured.spent)
         reader = Reader(inputs, nodes, outputs, captured.constant, steady=captured.weights, spent=spent)
         reader.read()
         return reader
+
+
+def _read_only_by(nodes: Sequence[Node], inputs: Collection[Node]) -> set[Node]:
+    """The inputs that none but these nodes read."""
+    own = set(nodes)
+    return {node for node in inputs if own.issuperset(node.users)}

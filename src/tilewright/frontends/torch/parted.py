@@ -16,7 +16,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
-from torch._functorch import partitioners
 from torch._guards import TracingContext
 
 from tilewright.frontends.torch.ports import Node, Ports
@@ -34,19 +33,21 @@ class Part:
     freed: tuple[int, ...]
 
 
-def parts_of(program: Program, ports: Ports, saved: Collection[Node], most: int = 16) -> list[Part]:
+def parts_of(
+    program: Program, ports: Ports, saved: Collection[Node], slopes: Collection[Node] = (), most: int = 16
+) -> list[Part]:
     """The parts of a call, at most so many: one ends when inputs that were saved for it alone hold as many bytes as
-    pay. The slopes of results go with these. None where a call as a whole does as well."""
+    pay. Those that are `slopes` of results go with these. None where a call as a whole does as well."""
     if not program.uses or program.checked or len(program.uses) != len(ports.inputs) + ports.spare + len(ports.results):
         return []
     held = {n: _bytes(node) for n, node in enumerate(ports.inputs) if node in saved}
-    slopes = [n for n, node in enumerate(ports.inputs) if partitioners._is_tangent(node)]
+    beside = [n for n, node in enumerate(ports.inputs) if node in slopes]
     least = max(sum(held.values()) // most, LEAST)
     last = len(program.sites)
     ends: list[tuple[int, tuple[int, ...]]] = []
     gone: list[int] = []
     for kernel in range(last - 1):
-        gone += [n for n in (*held, *slopes) if program.uses[n][1] == kernel]
+        gone += [n for n in (*held, *beside) if program.uses[n][1] == kernel]
         if sum(held.get(n, 0) for n in gone) >= least:
             ends.append((kernel + 1, tuple(gone)))
             gone = []
