@@ -306,6 +306,30 @@ def test_skipping_assignments_skips_none_that_is_cheaper(steps: list[str], data:
         assert select(kernels).seconds <= every * (1 + 1e-9)
 
 
+NORMALISED = """
+graph main(x: f32[4, 64, 16], g: f32[4, 64, 16], m: f32[1, 64, 1], i: f32[1, 64, 1]) -> b, y:
+  r: f32[4, 64, 16] = relu(x)
+  c: f32[4, 64, 16] = sub(r, m)
+  h: f32[4, 64, 16] = mul(g, r)
+  b: f32[64] = reduce(h, kind=sum, axes=(0, 2))
+  p: f32[4, 64, 16] = mul(h, c)
+  s: f32[64] = reduce(p, kind=sum, axes=(0, 2))
+  t: f32[1, 64, 1] = reshape(s, shape=(1, 64, 1))
+  n: f32[4, 64, 16] = mul(c, i)
+  q: f32[4, 64, 16] = mul(n, t)
+  d: f32[4, 64, 16] = sub(h, q)
+  y: f32[4, 64, 16] = mul(d, i)
+"""
+
+
+def test_only_sums_begin_as_one_kernel() -> None:
+    """Of stored values that are as large as what is summed, each has a kernel that begins: most assignments are skipped
+    although the sums may be one kernel."""
+    parts = [part for part in choose(graph(NORMALISED), TARGET).parts if part.partition.points]
+    assert any(kernel.beside for part in parts for kernel in part.kernels)
+    assert sum(part.selection.priced for part in parts) < sum(1 << len(part.partition.points) for part in parts) / 3
+
+
 def _random_text(steps: list[str], data: st.DataObject) -> str:
     """A graph over matrices of one shape with these operators, each on values made before."""
     lines = ["graph main(v0: f32[48, 48]) -> RESULTS:"]

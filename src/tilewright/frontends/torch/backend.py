@@ -11,10 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch import partitioners
+from torch._dynamo import disable
+from torch._dynamo.utils import flatten_graph_inputs
+from torch._functorch import config, partitioners
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from tilewright.core.collection import rare_collections
 from tilewright.frontends.torch.call import Call
 from tilewright.frontends.torch.captured import Captured
 from tilewright.frontends.torch.decompositions import decompositions
@@ -22,6 +25,7 @@ from tilewright.frontends.torch.fallbacks import TorchWarning, place_of, refuse,
 from tilewright.frontends.torch.kept import Keeper
 from tilewright.frontends.torch.options import ERROR, PACKED, Options
 from tilewright.frontends.torch.ports import Node
+from tilewright.frontends.torch.repeated import call_once
 from tilewright.frontends.torch.saved import choose
 from tilewright.frontends.torch.training_norms import take_apart
 from tilewright.frontends.torch.weights import steady_inputs
@@ -39,22 +43,31 @@ def make_backend(
     """The backend that torch.compile calls with a graph of Dynamo and example inputs. `hear` is given what compiled
     each graph."""
 
+    def compiler(graph: Any, inputs: Sequence[Any]) -> Call:
+        return compile_graph(graph, options, compile, (), keeper, hear)
+
+    def backwards(graph: Any, inputs: Sequence[Any]) -> Any:
+        return disable(disable(compiler)(graph, inputs))
+
+    @rare_collections()
     def backend(graph: Any, examples: Sequence[Any]) -> Any:
-        def compiler(graph: Any, inputs: Sequence[Any]) -> Call:
-            return compile_graph(graph, options, compile, (), keeper, hear)
+        if any(isinstance(example, list | tuple | dict) for example in examples):
+            return flatten_graph_inputs(graph, examples, backend)
 
         def inference(graph: Any, inputs: Sequence[Any]) -> Call:
             steady = steady_inputs(examples) if options.weights == PACKED else ()
             return compile_graph(graph, options, compile, steady, keeper, hear)
 
-        aot: Callable[[Any, Sequence[Any]], Any] = aot_autograd(
+        called = aot_module_simplified(
+            graph,
+            examples,
             fw_compiler=compiler,
-            bw_compiler=compiler,
+            bw_compiler=backwards,
             inference_compiler=inference,
             decompositions=decompositions(),
             partition_fn=partition,
         )
-        return aot(graph, examples)
+        return disable(called)
 
     return backend
 
@@ -63,7 +76,9 @@ def partition(joint: Any, *arguments: Any, **named: Any) -> Any:
     """Parts a graph into a forward and a backward one, as PyTorch does, but for the choice of what is saved
     (`saved.py`)."""
     take_apart(joint.graph)
-    with mock.patch.object(partitioners, "choose_saved_values_set", choose):
+    joint.graph.eliminate_dead_code()
+    call_once(joint.graph)
+    with mock.patch.object(partitioners, "choose_saved_values_set", choose), config.patch(cse=False):
         return partitioners.min_cut_rematerialization_partition(joint, *arguments, **named)
 
 
@@ -79,7 +94,7 @@ def compile_graph(
     empties; `steady` are the numbers of those that are weights. What was compiled before comes from the `keeper`;
     `hear` is given what compiled it otherwise. UserError for what is not supported, where nothing may run in PyTorch;
     InternalError for a defect of ours, which says where the graph was written to (`replay.py`)."""
-    with unset_fake_temporarily():
+    with unset_fake_temporarily(), rare_collections():
         captured = Captured(graph, steady)
 
         def tell(failed: Mapping[Node, str]) -> None:

@@ -120,9 +120,12 @@ class Kernels:
             self._reach[node] = 0
             for _, maker, bit in self._into[node]:
                 self._reach[node] |= bit | self._reach[maker]
-        counts = Counter(self.flow.alike[node] for node in partition.nodes if node in self.flow.alike)
-        self.may_combine = combines and any(count > 1 for count in counts.values())
+        sums = [node for node in partition.nodes if node in self.flow.alike] if combines else []
+        alike = {key for key, count in Counter(map(self.flow.alike.__getitem__, sums)).items() if count > 1}
+        self.may_combine = bool(alike)
         """Whether there are reductions that one kernel may hold together."""
+        results = [self.flow.elements(v) for node in sums if self.flow.alike[node] in alike for v in node.outputs]
+        self._most_joined = max(results, default=0)
         self._most_sums = additions(model.target)
         """So many sums hide the latency of an addition: more only take registers."""
         self._kernel, self._entries = cache(self._make), cache(self._grow)
@@ -131,6 +134,10 @@ class Kernels:
     def cut(self, references: Iterable[Reference]) -> Cut:
         """The assignment that cuts these references."""
         return sum(self._bits[r] for r in references)
+
+    def may_be_joined(self, value: Value) -> bool:
+        """Whether a kernel that stores this value may be combined with others: it stores as much as reductions make."""
+        return self.flow.elements(value) <= self._most_joined
 
     def under(self, cut: Cut, *, combined: bool = True) -> list[Kernel] | None:
         """The kernels of an assignment, unordered; with `combined`, reductions are combined where that is cheaper. None

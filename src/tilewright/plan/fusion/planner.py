@@ -198,11 +198,10 @@ class _Search:
         for p, bit in zip(partition.points, self._points, strict=True):
             of_value[p.value] |= bit
         self._steps = list(dict.fromkeys((*self._points, *of_value.values())))
-        self._start = 0.0 if kernels.may_combine else model.start  # combined kernels start together
         self._floor = self._least_cost()
         read_in_part = {r.value for r in partition.references if r.reader.op.reads_part}
         self._storing = [
-            (bits, 0.0 if v in read_in_part else model.transfer(v), model.transfer(v))
+            (bits, self._start(v), 0.0 if v in read_in_part else model.transfer(v), model.transfer(v))
             for v, bits in of_value.items()
             if v not in partition.stored
         ]
@@ -256,10 +255,14 @@ class _Search:
         """A lower bound, in seconds, for assignments that cut at least these references: each further stored value is
         written by a kernel of its own, and read."""
         start, read, write = self._floor.start, self._floor.read, self._floor.write
-        for bits, least_read, written in self._storing:
+        for bits, own, least_read, written in self._storing:
             if bits & cut:
-                start, read, write = start + self._start, read + least_read, write + written
+                start, read, write = start + own, read + least_read, write + written
         return KernelCost(start, read, write, self._floor.compute).seconds
+
+    def _start(self, value: Value) -> float:
+        """The seconds in which a kernel that stores this value begins: none where it may begin as one with others."""
+        return 0.0 if self._kernels.may_be_joined(value) else self._kernels.model.start
 
     def _least_cost(self) -> KernelCost:
         """A lower bound for every plan: stored values are written, inputs read and nodes computed at least once, and
@@ -272,6 +275,6 @@ class _Search:
         whole = [node for node in partition.nodes if node not in partial and not is_free(node)]
         own = {v for node in partition.nodes for v in node.outputs}
         read = dict.fromkeys(v for node in whole if not node.op.reads_part for v in node.inputs if v not in own)
-        start = self._start * len({makers[v] for v in partition.stored})
+        start = sum(max(map(self._start, node.outputs)) for node in {makers[v] for v in partition.stored})
         written = sum(map(model.transfer, partition.stored))
         return KernelCost(start, sum(map(model.transfer, read)), written, sum(map(model.compute, whole)))
