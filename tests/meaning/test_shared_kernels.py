@@ -16,7 +16,8 @@ from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.lower.kernels import make_kernels as kernels
-from tilewright.lower.kernels.make_kernels import form_of_kernel, make_kernels
+from tilewright.lower.kernels.form import form_of_kernel
+from tilewright.lower.kernels.make_kernels import make_kernels
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import choose, unfused
 from tilewright.target import Target
@@ -94,6 +95,59 @@ def test_layers_are_told_by_the_graph() -> None:
     with patch.object(kernels, "form_of_kernel", form), patch.object(kernels, "_function", wraps=make) as programs:
         planned(module, True)
     assert (len(made), programs.call_count) == (2, 1)
+
+
+STEPS = """
+graph main(x: f32[4, 3, 8], h: f32[4, 8], w: f32[8, 8]) -> y:
+  a: f32[4, 1, 8] = slice(x, starts=(0, 0, 0), sizes=(4, 1, 8), steps=(1, 1, 1))
+  u: f32[4, 8] = reshape(a, shape=(4, 8))
+  p: f32[4, 8] = contract(h, w, spec="ik,kj->ij")
+  q: f32[4, 8] = add(p, u)
+  b: f32[4, 1, 8] = slice(x, starts=(0, 1, 0), sizes=(4, 1, 8), steps=(1, 1, 1))
+  v: f32[4, 8] = reshape(b, shape=(4, 8))
+  r: f32[4, 8] = contract(q, w, spec="ik,kj->ij")
+  s: f32[4, 8] = add(r, v)
+  c: f32[4, 1, 8] = slice(x, starts=(0, 2, 0), sizes=(4, 1, 8), steps=(1, 1, 1))
+  z: f32[4, 8] = reshape(c, shape=(4, 8))
+  t: f32[4, 8] = contract(s, w, spec="ik,kj->ij")
+  y: f32[4, 8] = add(t, z)
+"""
+
+
+def test_steps_that_read_other_places_share_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every access is asserted to be inside its buffer."""
+    monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
+    exe = tw.compile(parse_module(STEPS))
+    assert len(exe.kernels) == 2  # slices, and sums of products
+    rng = np.random.default_rng(0)
+    x, h, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 3, 8), (4, 8), (8, 8)))
+    wanted = h.astype(np.float64)
+    for step in range(3):
+        wanted = wanted @ w + x[:, step]
+    np.testing.assert_allclose(exe(x, h, w)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_kernel_that_is_told_a_place_outside_reads_the_last_one() -> None:
+    made = make_kernels(parse_module(STEPS), lambda graph: choose(graph, TARGET))
+    (function,) = (f for f in made.functions.values() if isinstance(f, Function) and f.name == "slice")
+    assert [symbol.name for symbol in function.symbols] == ["slice.start0"]
+    assert "min(slice.start0, 2)" in str(function)
+
+
+def test_slices_of_constants_and_those_that_are_the_same_are_told_nothing() -> None:
+    text = """
+graph main(x: f32[8, 4]) -> y, z:
+  w: f32[8, 4] = constant(name=@w)
+  a: f32[2, 4] = slice(w, starts=(0, 0), sizes=(2, 4), steps=(1, 1))
+  b: f32[2, 4] = slice(w, starts=(4, 0), sizes=(2, 4), steps=(1, 1))
+  c: f32[2, 4] = slice(x, starts=(3, 0), sizes=(2, 4), steps=(1, 1))
+  d: f32[2, 4] = mul(a, c)
+  y: f32[2, 4] = relu(d)
+  e: f32[2, 4] = mul(b, c)
+  z: f32[2, 4] = exp(e)
+"""
+    made = make_kernels(parse_module(text), lambda graph: unfused(graph, TARGET))
+    assert not any(f.symbols for f in made.functions.values() if isinstance(f, Function))
 
 
 CHOSEN = """

@@ -26,6 +26,8 @@ from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Buffer, Function
 from tilewright.loops.symbols import free_symbols
 from tilewright.lower.kernels.define import define
+from tilewright.lower.kernels.form import form_of_kernel
+from tilewright.lower.kernels.share_slices import share_slices
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Plan
 from tilewright.types.finite import is_finite
@@ -46,7 +48,9 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     constants = {v: node.attrs for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     calls: dict[Node, Node] = {}
-    for kernel in (replace(k, nodes=_constants_late(k.nodes)) for k in plan.kernels):
+    late = [replace(k, nodes=_constants_late(k.nodes)) for k in plan.kernels]
+    for told, root in zip(share_slices(late, constants), (k.root for k in plan.kernels), strict=True):
+        kernel = told.kernel
         inputs, outputs = kernel.reads(), kernel.outputs
         fixed = _fixed(module, kernel, constants)
         form = form_of_kernel(kernel, fixed)
@@ -56,8 +60,9 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
             met = known.enter(form, function)
             if met[0] == function.name:
                 functions[function.name] = function
-        attrs = Call(*met, tuple(v.type for v in outputs))
-        calls[kernel.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), ", ".join(kernel.source))
+        name, symbols = met
+        attrs = Call(name, tuple([told.numbers.get(v, v) for v in symbols]), tuple(v.type for v in outputs))
+        calls[root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), ", ".join(kernel.source))
     computed = {node for kernel in plan.kernels for node in kernel.nodes}
     nodes = [calls.get(node, node) for node in graph.nodes if node in calls or _stays(node, computed)]
     if any(kernel.beside for kernel in plan.kernels):
@@ -115,20 +120,6 @@ def _outline(function: Function) -> Form:
     shapes = [tuple([e.value if isinstance(e, Const) else None for e in b.shape]) for b in function.params]
     kinds = [type(s) for s in statements(function.body)]
     return (*shapes, *(b.dtype for b in function.params), *kinds)
-
-
-def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
-    """What a kernel shares with those that are the same up to names: for each value its type, for those read from
-    memory whether they are constants, and finite, for each node its operator, its attributes and which values it takes
-    from where. Kernels of one form have one program."""
-    inputs = kernel.reads()
-    numbers = {v: n for n, v in enumerate(inputs)}
-    rows: list[object] = [(v.type, fixed.get(v)) for v in inputs]
-    for node in kernel.nodes:
-        taken = tuple([(numbers[v], Reference(v, node) in kernel.inside) for v in node.inputs])
-        made = tuple([(numbers.setdefault(v, len(numbers)), v.type) for v in node.outputs])
-        rows.append((node.op, node.attrs, node.binds, taken, made))
-    return (*rows, *(numbers[v] for v in kernel.outputs))
 
 
 def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) -> dict[Value, bool]:
