@@ -88,6 +88,13 @@ class _Dimension:
         """How many outputs of a phase are computed."""
         return simplify((self.before + self.wanted + (self.stride - 1)) // self.stride)
 
+    def taps_of(self, phases: _Phases) -> tuple[int, int, int]:
+        """The taps of some phases in the kernel: the first one, how many, and the step between them. The last ones come
+        first, but where there is one for each phase, or several of several."""
+        if phases.count == 1:
+            return phases.first + (phases.taps - 1) * self.stride, phases.taps, -self.stride
+        return phases.first, (phases.taps - 1) * self.stride + phases.count, 1
+
     def padding(self, phases: _Phases) -> tuple[Expr, Expr]:
         """Before the image and behind it: negative where its ends are read by none of these phases."""
         low = simplify((phases.taps - 1) * self.dilation - self.cut // self.stride - phases.later)
@@ -102,6 +109,11 @@ class _Phases:
     count: int
     taps: int
     later: int
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are several phases of several taps, which lie between each other."""
+        return self.count > 1 and self.taps > 1
 
 
 def _by_phases(b: Emit, x: Tensor, w: Tensor, dimensions: Sequence[_Dimension], group: int) -> Tensor:
@@ -147,19 +159,30 @@ def _convolved(
 def _filters(b: Emit, kernel: Tensor, dimensions: Sequence[_Dimension], phases: Sequence[_Phases]) -> Tensor:
     """The kernel of some phases, turned round: [groups, phases and outputs of a group, inputs of a group, taps…]."""
     n = len(dimensions)
-    for axis, (d, p) in enumerate(zip(dimensions, phases, strict=True), 3):
-        kernel = b.concat([_every(b, kernel, axis, p.first + k, d.stride, p.taps) for k in range(p.count)], kernel.rank)
-    moved = b.transpose(kernel, (0, *range(3 + n, 3 + 2 * n), 2, 1, *range(3, 3 + n)))
+    rest = kernel.shape[:3]
+    rules = [d.taps_of(p) for d, p in zip(dimensions, phases, strict=True)]
+    first, count, step = zip(*rules, strict=True)
+    part = b.slice(kernel, [0, 0, 0, *first], [*rest, *count], [1, 1, 1, *step], clamped=True)
+    if all(p.count == 1 for p in phases):
+        return b.transpose(part, (0, 2, 1, *range(3, 3 + n)))
+    for axis, (d, p) in reversed([*enumerate(zip(dimensions, phases, strict=True), 3)]):
+        if p.is_mixed:
+            part = _every(b, part, axis, d.stride, p)
+    split = b.reshape(part, (*rest, *(e for p in phases for e in (p.taps, p.count))))
+    moved = b.transpose(split, (0, *range(4, 4 + 2 * n, 2), 2, 1, *range(3, 3 + 2 * n, 2)))
     outputs = math.prod(p.count for p in phases) * kernel.shape[2]
     return b.reshape(moved, (kernel.shape[0], outputs, *moved.shape[2 + n :]))
 
 
-def _every(b: Emit, kernel: Tensor, axis: int, first: int, stride: int, taps: int) -> Tensor:
-    """Of an axis, so many taps a stride apart, the last one first; with a new last axis of one element."""
-    starts, steps, sizes = [0] * kernel.rank, [1] * kernel.rank, list(kernel.shape)
-    starts[axis], steps[axis], sizes[axis] = first + (taps - 1) * stride, -stride, const(taps)
-    part = b.slice(kernel, starts, sizes, steps, clamped=True)
-    return b.reshape(part, (*part.shape, 1))
+def _every(b: Emit, kernel: Tensor, axis: int, stride: int, phases: _Phases) -> Tensor:
+    """Of an axis the taps of each phase, a stride apart, the last ones first: two axes, taps and phases."""
+    found = []
+    for n in range(phases.count):
+        starts, steps, sizes = [0] * kernel.rank, [1] * kernel.rank, list(kernel.shape)
+        starts[axis], steps[axis], sizes[axis] = n + (phases.taps - 1) * stride, -stride, const(phases.taps)
+        part = b.slice(kernel, starts, sizes, steps, clamped=True)
+        found.append(b.reshape(part, (*part.shape[: axis + 1], 1, *part.shape[axis + 1 :])))
+    return b.concat(found, axis + 1)
 
 
 def _spread(b: Emit, x: Tensor, strides: Sequence[int]) -> Tensor:
