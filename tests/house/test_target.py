@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -486,6 +487,7 @@ def test_a_measurement_is_kept_in_the_process_and_in_the_store(
 
 def test_what_is_not_settled_is_measured_again_a_few_times(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once in each process; what was settled stays as it is, so that compiled code does."""
+    monkeypatch.setattr(calibrate, "PAUSE_SECONDS", 0.0)
     calls = pretend(monkeypatch, {"ghz": 3.0, "gather_cycles": None, "divide_cycles": None})
     for _ in range(2):
         assert measured(native(), measuring).core.ghz == 3.0 and len(calls) == 1
@@ -502,10 +504,24 @@ def test_what_is_not_settled_is_measured_again_a_few_times(measuring: Store, mon
     assert measured(native(), measuring, again=True).core.ghz == 3.5 and len(calls) == calibrate.TRIES
 
 
+def test_processes_that_follow_each_other_take_the_same_figures(
+    measuring: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So they find what the first one compiled; a clock that was put back makes none of them wait."""
+    calls = pretend(monkeypatch, {"ghz": 3.0, "gather_cycles": None})
+    now = time.time()
+    for seconds, count in ((0, 1), (1, 1), (3599, 1), (3601, 2), (7000, 2), (3000, 3), (99_000, 3)):
+        monkeypatch.setattr(calibrate.time, "time", lambda seconds=seconds: now + seconds)
+        calibrate._measured.clear()
+        assert measured(native(), measuring).core.gather_cycles == native().core.gather_cycles
+        assert len(calls) == count
+
+
 def test_what_is_never_settled_is_kept_as_an_estimate_until_it_is_asked_for(
     measuring: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store says so, and so does what people are shown."""
+    monkeypatch.setattr(calibrate, "PAUSE_SECONDS", 0.0)
     calls = pretend(monkeypatch, {"ghz": 3.0, "gather_cycles": None, "divide_cycles": None})
     origins = []
     for _ in range(calibrate.TRIES + 3):

@@ -2,8 +2,9 @@
 
 The probes and LLVM are loaded where there is something to measure, so that a program that was compiled before starts
 without them. What is kept are the raw figures: which of them are believed is decided when they are read. What could not
-be settled, because the machine was busy, is measured again by later processes, `TRIES` times in all. Then it is marked
-in the store as an estimate that is kept, until somebody asks for measuring again.
+be settled, because the machine was busy, is measured again by processes that start `PAUSE_SECONDS` later or more,
+`TRIES` times in all. Then it is marked in the store as an estimate that is kept, until somebody asks for measuring
+again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ TRIES: Final = 3
 """How many processes measure figures that are not settled. Each takes 0.4 s for it, and changed figures invalidate
 compiled code: a machine that is always busy must not pay for that for ever."""
 
+PAUSE_SECONDS: Final = 3600.0
+"""How long figures that are not settled stay as they are: programs that start one after the other take what the first
+one compiled."""
+
 PROBED: Final = ("x86_64", "aarch64")
 """Architectures that the probes are written for: their constraints of registers, and how a cache is emptied."""
 
@@ -39,17 +44,20 @@ _measured: dict[str, Kept] = {}
 
 
 class Kept(NamedTuple):
-    """Figures as the store keeps them, None for those that are not settled; how many processes measured them; and the
-    names of those that are not measured again: estimates stand for them."""
+    """Figures as the store keeps them, None for those that are not settled; how many processes measured them; the names
+    of those that are not measured again: estimates stand for them; and when they were measured, in seconds since 1970.
+    """
 
     figures: Figures
     tries: int
     estimated: tuple[str, ...]
+    at: float
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing to measure."""
-        return all(value is not None or name in self.estimated for name, value in self.figures.items())
+        """Whether there is nothing to measure, or it is too soon. A clock that was put back makes nothing wait."""
+        is_settled = all(value is not None or name in self.estimated for name, value in self.figures.items())
+        return is_settled or (bool(self.figures) and 0 <= time.time() - self.at < PAUSE_SECONDS)
 
 
 class Part(NamedTuple):
@@ -125,7 +133,7 @@ def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store
     start = time.perf_counter()
     with progress("measuring this machine"):
         for part, key in parts.items():
-            before = _kept(key, store) or Kept({}, 0, ())
+            before = _kept(key, store) or Kept({}, 0, (), 0.0)
             try:
                 found = {**part.measure(target, host)}
             except MemoryError:
@@ -135,7 +143,8 @@ def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store
             found.update((name, value) for name, value in settled.items() if not again or found.get(name) is None)
             _measured[key] = made = _made(found, 1 if again else before.tries + 1)
             figures: dict[str, Json] = dict(made.figures)
-            store.put(key, pack({"figures": figures, "tries": made.tries, "estimated": list(made.estimated)}, {}))
+            rest: dict[str, Json] = {"tries": made.tries, "estimated": list(made.estimated), "at": made.at}
+            store.put(key, pack({"figures": figures, **rest}, {}))
     if sys.stderr is not None and sys.stderr.isatty():
         seconds = time.perf_counter() - start
         print(f"measured this machine in {seconds:.1f} s (tilewright doctor shows it)", file=sys.stderr)
@@ -144,7 +153,7 @@ def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store
 def _made(figures: Figures, tries: int) -> Kept:
     """Figures that so many processes measured, as they are kept."""
     missing = [name for name, value in figures.items() if value is None]
-    return Kept(figures, tries, tuple(missing) if tries >= TRIES else ())
+    return Kept(figures, tries, tuple(missing) if tries >= TRIES else (), time.time())
 
 
 def _recall(key: str, store: Store) -> bool:
@@ -165,7 +174,8 @@ def _kept(key: str, store: Store) -> Kept | None:
         record: Mapping[str, Any] = unpack(content)[0]
         figures = {name: None if value is None else number_of(name, value) for name, value in record["figures"].items()}
         estimated = tuple([str(name) for name in record.get("estimated", ())])
-        return Kept(figures, int(number_of("tries", record["tries"])), estimated)
+        at = number_of("at", record.get("at", 0))
+        return Kept(figures, int(number_of("tries", record["tries"])), estimated, at)
     except (UserError, ValueError, KeyError, AttributeError, TypeError):
         return None
 
