@@ -66,6 +66,10 @@ def test_what_is_read_before_and_after_a_write_is_read_twice() -> None:
     assert calls(moved, X) == ["sum", "add_", "sum", "sub"]
 
 
+def test_sizes_that_depend_on_numbers_have_symbols_of_their_own() -> None:
+    assert calls(lambda x: x.sum().item() * x + x.sum().item(), X).count("_local_scalar_dense") == 2
+
+
 def test_results_are_as_many_tensors_as_there_were() -> None:
     graph = make_fx(lambda x: (x + 1, x + 1, torch.aminmax(x).min, torch.aminmax(x).min), tracing_mode="fake")(X)
     call_once(graph.graph)

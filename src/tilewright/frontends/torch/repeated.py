@@ -2,8 +2,9 @@
 
 Backward passes name parts of their forward pass again: `x - mean` of a normalisation, masks. Called once, such a value
 is one that may be saved (saved.py). PyTorch's own pass for that brings Inductor's lowerings along, half a second of a
-first call. Left alone are operators that draw numbers, write to operands or leave memory as it is, and all that shares
-memory with a result: results are as many tensors as in eager mode.
+first call. Left alone are operators that draw numbers, write to operands or leave memory as it is, those whose sizes
+depend on numbers, each of which has symbols of its own, and all that shares memory with a result: results are as many
+tensors as in eager mode.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilewright.frontends.torch.ports import Node
 from tilewright.frontends.torch.stages import is_item
 
 _UNLIKE = frozenset(("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"))
+_TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
 def call_once(graph: Any) -> None:
@@ -42,14 +44,15 @@ def call_once(graph: Any) -> None:
 
 
 def _is_plain(target: Any, schema: Any) -> bool:
-    """Whether what an operator gives follows from its operands."""
-    return schema is not None and schema.name not in _UNLIKE and torch.Tag.nondeterministic_seeded not in target.tags
+    """Whether what an operator gives follows from its operands, and its sizes from theirs."""
+    return schema is not None and schema.name not in _UNLIKE and not any(tag in target.tags for tag in _TAGS)
 
 
 def _memory(values: Iterable[Any]) -> set[StorageWeakRef]:
     """The memory of tensors, those in tuples among them."""
     tensors = [v for value in values for v in (value if isinstance(value, list | tuple) else [value])]
-    return {StorageWeakRef(v.untyped_storage()) for v in tensors if isinstance(v, torch.Tensor)}
+    dense = [v for v in tensors if isinstance(v, torch.Tensor) and v.layout is torch.strided]
+    return {StorageWeakRef(v.untyped_storage()) for v in dense}
 
 
 def _key(value: Any) -> Hashable | None:
