@@ -89,10 +89,10 @@ def _applied(
     mean: Tensor,
     inverse: Tensor,
 ) -> Tensor:
-    """Each channel less its mean, times the inverse deviation and the weight, plus the bias."""
-    y = (b.wide(x) - b.align(mean, 1, x.rank)) * b.align(
-        inverse if weight is None else inverse * b.wide(weight), 1, x.rank
-    )
+    """Each channel less its mean, times the inverse deviation and the weight, plus the bias; the moments lie along the
+    channels of `x`."""
+    factor = inverse if weight is None else inverse * b.align(b.wide(weight), 1, x.rank)
+    y = (b.wide(x) - mean) * factor
     return b.done(y if bias is None else y + b.align(b.wide(bias), 1, x.rank), 0)
 
 
@@ -109,8 +109,8 @@ def batch_norm(
     eps: float,
 ) -> tuple[Tensor, ...]:
     """By the running moments."""
-    inverse = _inverse_root(b, b.wide(running_var), eps)
-    y = _applied(b, x, weight, bias, b.wide(running_mean), inverse)
+    mean, variance = (b.align(b.wide(moment), 1, x.rank) for moment in (running_mean, running_var))
+    y = _applied(b, x, weight, bias, mean, _inverse_root(b, variance, eps))
     return y, *_nothing(b)
 
 
@@ -142,10 +142,10 @@ def batch_norm_in_training(
         raise Unsupported("the variance of one element a channel is not supported")
     size = b.of_size(count, variance.dtype)
     moved = [
-        b.wide(old) * (1 - momentum) + new * momentum
+        b.align(b.wide(old), 1, x.rank) * (1 - momentum) + new * momentum
         for old, new in ((running_mean, mean), (running_var, variance * (size / (size - 1))))
     ]
-    return y, b.done(mean, 1), b.done(inverse, 2), b.done(moved[0], 3), b.done(moved[1], 4)
+    return y, *(b.done(_flat(b, moment), n) for n, moment in enumerate((mean, inverse, *moved), 1))
 
 
 @handles("aten._native_batch_norm_legit.no_stats")
@@ -160,15 +160,19 @@ def batch_norm_without_running(
     eps: float,
 ) -> tuple[Tensor, ...]:
     y, mean, inverse, _ = _by_batch(b, x, weight, bias, eps)
-    return y, b.done(mean, 1), b.done(inverse, 2)
+    return y, b.done(_flat(b, mean), 1), b.done(_flat(b, inverse), 2)
 
 
 def _by_batch(
     b: TorchEmit, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(normalised, mean, inverse deviation, variance) by the moments of the batch."""
-    axes = [a for a in range(x.rank) if a != 1]
-    mean, _, variance = moments(b, b.wide(x), axes)
-    mean, variance = b.squeeze(mean, axes), b.squeeze(variance, axes)
+    """(normalised, mean, inverse deviation, variance) by the moments of the batch, which lie along the channels."""
+    mean, _, variance = moments(b, b.wide(x), [a for a in range(x.rank) if a != 1])
     inverse = _inverse_root(b, variance, eps)
     return _applied(b, x, weight, bias, mean, inverse), mean, inverse, variance
+
+
+def _flat(b: TorchEmit, moment: Tensor) -> Tensor:
+    """A moment of each channel, one after the other. What is computed of moments is computed along the channels of `x`:
+    views in between would keep it in kernels of its own."""
+    return b.squeeze(moment, [a for a in range(moment.rank) if a != 1])
