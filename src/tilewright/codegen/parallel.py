@@ -64,7 +64,7 @@ def emit_share(function: Function, turns: bool) -> str:
     """The function that takes what the body needs out of `env` and runs a part of the iterations. It has no record for
     faults: a body that could fail is never outlined."""
     types = ["ptr"] * len(function.params) + ["i64"] * (len(function.symbols) - 1 + turns)
-    lines = [f"define internal void @{share_symbol(function.name)}(ptr %env, i64 %begin, i64 %end) #0 {{"]
+    lines = [f"define internal void @{share_symbol(function.name)}(ptr %env, i64 %begin, i64 %end) #1 {{"]
     for n, type_ in enumerate(types):
         lines.append(f"  %p{n} = getelementptr inbounds i64, ptr %env, i64 {n}")
         lines.append(f"  %e{n} = load {type_}, ptr %p{n}, align 8")

@@ -111,7 +111,9 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
     if size.columns < 2:
         return
     for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
-        yield replace(choice, terms=written_out(choice.tile, target, size.parts) if size.rows else 1)
+        yield replace(
+            choice, terms=written_out(choice.tile, target, size.parts, any_rows=size.any_rows) if size.rows else 1
+        )
     dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.adds_together and size.summed >= dot.depth:
         for choice in of_dot(size.taken(dot), target):
@@ -315,12 +317,14 @@ def best_parts(size: Size, tile: RegisterTile, target: Target) -> tuple[int, ...
     return min((grown(rows) for rows in range(tile.rows, 0, -1) if tile.rows % rows == 0), key=left_over)
 
 
-def written_out(tile: RegisterTile, target: Target, parts: int = 1) -> int:
+def written_out(tile: RegisterTile, target: Target, parts: int = 1, *, any_rows: bool = False) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
-    of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
-    by, or both parts of differences, or rows take all general registers, more terms at once would not stay in
-    registers."""
+    of a term, and a core that runs two threads issues half as many for each. In a loop of one term prefetchers see each
+    load move by an element, and ask for the next lines of rows late. More terms at once would not stay in registers
+    where LLVM loads ahead what it multiplies by, or both parts of differences; nor would those of tall tiles where the
+    next term's vectors have none, or where dynamic rows, or as many as there may be, take all general registers."""
     ahead = target.loaded_ahead or (parts > 1 and not target.operates_on_memory)
-    if tile.rows > free_places(target) or ahead:
+    no_vectors = (tile.rows + 2) * tile.vectors >= target.vector_registers
+    if ahead or (tile.rows > free_places(target) and (any_rows or no_vectors or tile.rows == tallest(target))):
         return 1
     return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

@@ -116,13 +116,15 @@ def _rows(choice: Choice, size: Size, target: Target, again: bool = False) -> fl
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
         found += later * _again(choice, size, sums, runs, near, target)
-    return blocks * (found + _first_rows(choice, size, sums, target) + _results(choice, size, target))
+    busy, waits = row_blocks * work, _results(choice, size, target)
+    found += max(waits - busy, 0.0) + target.core.unhidden * min(waits, busy)
+    return blocks * (found + _first_rows(choice, size, sums, target))
 
 
 def _results(choice: Choice, size: Size, target: Target) -> float:
-    """Cycles in which the rows of tiles of results are waited for, as far as each is on a page of its own: it is a
-    piece that prefetchers have not followed there, and a line that two pieces share comes twice. What lies in memory
-    was asked for a tile before."""
+    """Cycles until the rows of all tiles of results have come, as far as each is on a page of its own: it is a piece
+    that prefetchers have not followed there, and a line that two pieces share comes twice. A tile asks for those of the
+    next, which come while that one multiplies; so what lies in memory has left it by then."""
     rows, columns = size.usual
     row, piece = (n * size.bits // 8 for n in (columns, choice.tile.columns))
     level, line = min(fits(rows * row * size.batch, target), len(target.caches)), target.caches[0].line

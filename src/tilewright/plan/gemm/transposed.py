@@ -46,7 +46,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.registers import free_places
 from tilewright.target.target import SHORTEST_LANES
-from tilewright.target.transfer import fits, level_of_sets, move_cycles, panel_cycles, room_in
+from tilewright.target.transfer import apart_cycles, fits, level_of_sets, move_cycles, panel_cycles, room_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, most_vectors=most):
             if size.any_rows:
                 for held in dict.fromkeys((1, lanes // tile.rows if lanes % tile.rows == 0 else 1)):
-                    yield TransposedChoice(tile, line, ahead, written_out(tile, target), held=held)
+                    yield TransposedChoice(tile, line, ahead, written_out(tile, target, any_rows=True), held=held)
                 continue
             masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
             yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
@@ -242,6 +242,12 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     if choice.dot is not None or (size.element.plain and not choice.held):
         level = fits(2 * image, target)
         found += move_cycles(image, level, level, target)
+        if choice.dot is None and size.element.step == 1:  # the rows of a tile are a piece for each term
+            pieces = size.row_tiles(tile) * size.terms * min(size.element.apart / target.page, 1.0)
+            found += pieces * apart_cycles(level, target)
+    held = fits(rows * tile.columns * size.bits // 8, target)
+    if held > 1 and not choice.held:  # a panel of results on the stack
+        found += move_cycles(rows * size.columns * size.bits // 8, held, held, target)
     constant = whole * taken.terms * taken.vector.bytes
     source = where(size.vector, constant * size.own, target)
     read = constant * panel_cycles(source, target, asked=choice.prefetch > 0)
