@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
+from typing import Any
 
 from tilewright.core.node import Node
 from tilewright.core.walk import nodes_in
@@ -19,6 +20,15 @@ from tilewright.target.instructions import Instruction
 
 Form = tuple[object, ...]
 
+_NODE = "node"
+"""What stands before the number of a node."""
+
+_NAMED = frozenset((Buffer, Block, Var))
+"""Nodes whose first field is their name."""
+
+_PLAIN = frozenset((type(None), bool, int, float, str))
+"""Types of values that print alike in every process."""
+
 
 def form_of(function: Function) -> Form:
     """What a function shares with those that are the same but for the names of buffers, blocks and variables: its
@@ -27,20 +37,24 @@ def form_of(function: Function) -> Form:
     numbers: dict[object, object] = {}
     rows: list[object] = []
     stack: list[Node] = [function.replace(name="", source=())]
-    held: dict[Node, list[Node]] = {}
+    held: dict[Node, tuple[object, ...]] = {}
     while stack:
         node = stack[-1]
         if node in numbers:
             stack.pop()
             continue
-        if node not in held:
-            held[node] = nodes_in(node.field_values())
-            stack += [part for part in reversed(held[node]) if part not in numbers]
-            continue
+        fields = held.get(node)
+        if fields is None:
+            held[node] = fields = node.field_values()
+            waiting = [part for part in nodes_in(fields) if part not in numbers]
+            if waiting:
+                waiting.reverse()
+                stack += waiting
+                continue
         stack.pop()
-        fields = node.field_values()[1:] if isinstance(node, Buffer | Block | Var) else node.field_values()
-        numbers[node] = ("node", len(rows))
-        rows.append(node if isinstance(node, Const) else (type(node), _numbered(fields, numbers)))
+        kind = type(node)
+        numbers[node] = (_NODE, len(rows))
+        rows.append(node if kind is Const else (kind, _numbered(fields[1:] if kind in _NAMED else fields, numbers)))
     return tuple(rows)
 
 
@@ -58,26 +72,30 @@ def key_of(function: Function) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
-def _write(value: object, words: list[str]) -> None:
-    """A value as words that say no place in memory; each tuple with its length, so that no two forms run together."""
-    if type(value) is tuple:
-        words.append(f"({len(value)}")
-        for part in value:
-            if type(part) is str or type(part) is int:  # nearly all
-                words.append(repr(part))
+def _write(values: tuple[Any, ...], words: list[str]) -> None:
+    """Values as words that say no place in memory; each tuple with its length, so that no two forms run together."""
+    words.append(f"({len(values)}")
+    for value in values:
+        kind = type(value)
+        if kind is tuple:
+            if len(value) == 2 and value[0] == _NODE:  # nearly all
+                words.append(f"#{value[1]}")
             else:
-                _write(part, words)
-        return
+                _write(value, words)
+        elif kind in _PLAIN:
+            words.append(repr(value))
+        else:
+            words.append(_word(value))
+
+
+def _word(value: object) -> str:
     match value:
         case Const():
-            words.append(f"{value.type.name} {value.value!r}")
+            return f"{value.type.name} {value.value!r}"
         case DType() | Instruction() | Intrinsic():
-            words.append(value.name)
+            return value.name
         case Enum():
-            words.append(f"{type(value).__name__}.{value.name}")
+            return f"{type(value).__name__}.{value.name}"
         case type():
-            words.append(value.__qualname__)
-        case None | bool() | int() | float() | str():
-            words.append(repr(value))
-        case _:
-            raise TypeError(f"a kernel holds a {type(value).__name__}, which has no text of its own")
+            return value.__qualname__
+    raise TypeError(f"a kernel holds a {type(value).__name__}, which has no text of its own")
