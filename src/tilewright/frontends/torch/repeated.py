@@ -62,4 +62,4 @@ def _key(value: Any) -> Hashable | None:
         return None if None in parts else (type(value), *parts)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | dict | slice):
         return None
-    return (type(value), repr(value) if isinstance(value, float) else value)
+    return (type(value), repr(value) if isinstance(value, float | complex) else value)
