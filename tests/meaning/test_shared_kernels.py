@@ -20,7 +20,8 @@ from tilewright.lower.kernels.form import form_of_kernel
 from tilewright.lower.kernels.make_kernels import make_kernels
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import choose, unfused
-from tilewright.target import Target
+from tilewright.target import Target, native
+from tilewright.tune.task import Maker, task_of
 
 LAYERS = """
 graph main(x: f32[4, 8]) -> y:
@@ -132,6 +133,18 @@ def test_a_kernel_that_is_told_a_place_outside_reads_the_last_one() -> None:
     (function,) = (f for f in made.functions.values() if isinstance(f, Function) and f.name == "slice")
     assert [symbol.name for symbol in function.symbols] == ["slice.start0"]
     assert "min(slice.start0, 2)" in str(function)
+
+
+def test_kernels_that_are_told_a_place_can_be_tuned() -> None:
+    made = make_kernels(parse_module(STEPS), lambda graph: choose(graph, TARGET))
+    kernels = [f for f in made.functions.values() if isinstance(f, Function) and f.symbols]
+    tasks = [task_of(made, function, {}) for function in kernels]
+    assert tasks
+    for function, task in zip(kernels, tasks, strict=True):
+        assert task is not None and task.sizes.keys() == {s.name for s in function.symbols}
+        program = Maker(task, native()).program()
+        given = [np.ones([int(e.value) for e in b.shape], np.float32) for b in function.params[: function.inputs]]  # type: ignore[attr-defined]
+        assert np.unique(program(*given)[0]).tolist() in ([1.0], [9.0])  # a slice, or products and what is added
 
 
 def test_slices_of_constants_and_those_that_are_the_same_are_told_nothing() -> None:

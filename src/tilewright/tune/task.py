@@ -23,7 +23,7 @@ from tilewright.compiler.compiled import finish, interface_of, link
 from tilewright.compiler.pipeline import own_symbols, pipeline
 from tilewright.core.forced import Forced
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.variables import variables_of
 from tilewright.graph.constants import array_if_known, held
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
@@ -77,7 +77,7 @@ class Maker:
             made, _ = cheapest(self._facts, self.target)
         else:
             made, _ = schedule_forced(self._facts, self.target, asked)
-        module = _module_of(made.func, self._content(made.func))
+        module = _module_of(made.func, self._content(made.func), self.task.sizes)
         compiled = finish(module, interface_of(module.graph), self._passes, self.target)
         return link(compiled, self.target, 0.0, threads=self.threads)
 
@@ -94,14 +94,19 @@ class Maker:
 
 
 def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Task | None:
-    """The task of a kernel of a planned module; None where nothing can call it alone: a size is no dimension of an
-    input, or an array would be too large. `sizes` are those of symbols by name, in place of what is assumed."""
+    """The task of a kernel of a planned module; None where nothing can call it alone: a size is neither a dimension of
+    an input nor a number that calls tell, or an array would be too large. `sizes` are those of symbols by name, in
+    place of what is assumed."""
     places = [node for graph in _graphs(planned) for node in graph.nodes if _calls(node, function)]
-    dims = {e for b in _inputs(function) if b.scope is not Scope.CONSTANT for e in b.shape}
-    if not places or not set(function.symbols) <= dims or function.outputs == 0:
+    if not places or function.outputs == 0:
+        return None
+    dims, attrs = _dimensions(function), places[0].attrs
+    assert isinstance(attrs, Call)
+    told = {s.name: e for s, e in zip(function.symbols, attrs.symbols, strict=True) if s not in dims}
+    if not all(isinstance(e, Const) for e in told.values()):
         return None
     assumed = Sizes({s: sizes[s.name] for s in function.symbols if s.name in sizes})
-    known = {s.name: assumed.of(s) for s in function.symbols}
+    known = {s.name: _number(told[s.name], {}) if s.name in told else assumed.of(s) for s in function.symbols}
     if any(_bytes(b, known) > LIMIT for b in function.params):
         return None
     made = {value: node for graph in _graphs(planned) for node in graph.nodes for value in node.outputs}
@@ -119,7 +124,7 @@ def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Ta
 
 def task_alone(function: Function, sizes: Mapping[str, int]) -> Task | str:
     """The task of a function that belongs to no network, or why nothing can call it alone."""
-    dims = {e for b in _inputs(function) if b.scope is not Scope.CONSTANT for e in b.shape}
+    dims = _dimensions(function)
     unknown = [s.name for s in function.symbols if s not in dims]
     if unknown:
         return f"no dimension of an input is {unknown[0]}"
@@ -145,6 +150,11 @@ def _inputs(function: Function) -> tuple[Buffer, ...]:
     return function.params[: function.inputs]
 
 
+def _dimensions(function: Function) -> set[Expr]:
+    """The dimensions of what a caller gives."""
+    return {e for b in _inputs(function) if b.scope is not Scope.CONSTANT for e in b.shape}
+
+
 def _bytes(buffer: Buffer, sizes: Mapping[str, int]) -> float:
     extents = [_number(e, sizes) for e in buffer.shape]
     return math.prod(extents) * buffer.dtype.bytes
@@ -154,15 +164,18 @@ def _number(extent: Expr, sizes: Mapping[str, int]) -> int:
     return int(evaluate(extent, {s: sizes[s.name] for s in variables_of(extent)}))
 
 
-def _module_of(function: Function, constants: Mapping[str, Array]) -> Module:
-    """A module whose entry calls a kernel once."""
+def _module_of(function: Function, constants: Mapping[str, Array], sizes: Mapping[str, int]) -> Module:
+    """A module whose entry calls a kernel once, and tells it the numbers that are no dimensions of what it is given."""
     inputs = _inputs(function)
     values = {b: Value(b.name, TensorType(b.dtype, b.shape)) for b in function.params}
     fixed = [b for b in inputs if b.scope is Scope.CONSTANT]
     nodes = [Node(REGISTRY["constant"], (), Constant(b.name, values[b].type), (values[b],)) for b in fixed]
     outputs = tuple([values[b] for b in function.params[len(inputs) :]])
-    attrs = Call(function.name, function.symbols, tuple([v.type for v in outputs]))
+    dims = _dimensions(function)
+    symbols = tuple([s for s in function.symbols if s in dims])
+    told = tuple([s if s in dims else const(sizes[s.name]) for s in function.symbols])
+    attrs = Call(function.name, told, tuple([v.type for v in outputs]))
     call = Node(REGISTRY["call"], tuple([values[b] for b in inputs]), attrs, outputs)
     given = tuple([values[b] for b in inputs if b.scope is not Scope.CONSTANT])
-    entry = GraphFunction("main", function.symbols, given, (*nodes, call), outputs, tuple([v.name for v in outputs]))
+    entry = GraphFunction("main", symbols, given, (*nodes, call), outputs, tuple([v.name for v in outputs]))
     return Module({"main": entry, function.name: function}, dict(constants), "main")
