@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tilewright.analysis.accesses import accesses, stride
+from tilewright.analysis.addresses import stay_apart
 from tilewright.analysis.cost import count
 from tilewright.analysis.dependences import carried
+from tilewright.analysis.iterations import dependence
 from tilewright.analysis.memory import Memory
 from tilewright.analysis.regions import Region, reads, writes
 from tilewright.core.walk import preorder
@@ -230,8 +232,12 @@ def test_no_dependence_is_missed(seed: int) -> None:
     root = programs.nest(programs.random.randint(1, 2), [])
     touched = list(run(root, {}))
     for loop, outer in loops_in(root):
-        answer = carried(loop, outer)
-        distances = depends(loop, touched)
+        answer, distances = carried(loop, outer), depends(loop, touched)
+        assert dependence(loop, outer) is not None or not distances
+        for buffer in {t.buffer for t in touched}:
+            inside = [a for a in accesses(loop.body) if a.buffer is buffer]
+            mine = [Touch(t.buffer, t.element, True, t.at) for t in touched if t.buffer is buffer]
+            assert not (stay_apart(loop, inside) and depends(loop, mine)), f"by addresses, {loop.var.name} in\n{root}"
         assert answer or not distances, f"{loop.var.name} carries distances {distances} in\n{root}"
         if answer and all(d.distance is not None for d in answer):
             assert distances <= {d.distance for d in answer}

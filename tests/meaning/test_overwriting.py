@@ -56,6 +56,15 @@ for i in 0..8, jo in 0..3, ji in 0..3:
     "one loop made of two": """
 parallel f in 0..8:
   for i in 0..4, j in 0..2: y[f%2*4 + i, f//2*2 + j] = x[f%2*4 + i, f//2*2 + j]""",
+    "digits of one loop": "parallel f in 0..32:\n  for k in 0..2: y[f//4, f%4*2 + k] = x[f//4, f%4*2 + k]",
+    "terms written out, and the rest": """
+for i in 0..8:
+  for lo in 0..2:
+    y[i, lo*3] = x[i, lo*3]
+    y[i, lo*3 + 1] = x[i, lo*3 + 1]
+    y[i, lo*3 + 2] = x[i, lo*3 + 2]
+  y[i, 6] = x[i, 6] + w[i, 6]
+  y[i, 7] = x[i, 7]""",
     "what a product is added to": """
 for i in 0..8, j in 0..8:
   alloc t: f32[1] in register
@@ -79,6 +88,18 @@ ILLEGAL = {
     "stored twice": (
         "for i in 0..8, j in 0..8:\n  y[i, j] = x[i, j]\n  y[i, j] = x[i, j] + w[i, j]",
         "load x[i, j] comes after store y[i, j]",
+    ),
+    "digits of one loop, one ahead": (
+        "for f in 0..32, k in 0..2: y[(f*2 + k) // 8, (f*2 + k) % 8] = x[(f*2 + 1) // 8, (f*2 + 1) % 8]",
+        "carried by k",
+    ),
+    "a turn too long for its step": (
+        "for i in 0..4, j in 0..3: y[0, i*2 + j] = x[0, i*2 + j]",
+        "carried by i",
+    ),
+    "the rest first, and over it": (
+        "for i in 0..8:\n  y[i, 6] = x[i, 6]\n  for j in 0..7: y[i, j] = x[i, j]",
+        "comes after",
     ),
     "read afterwards": (
         "for i in 0..8, j in 0..8:\n  y[i, j] = x[i, j]\nfor i in 0..8, j in 0..8:\n  z[i, j] = x[i, j]",

@@ -250,6 +250,47 @@ def test_a_weight_that_is_a_view() -> None:
     agree(fast, model, *inputs)
 
 
+def test_weights_that_are_read_where_they_lie(prepared: list[int]) -> None:
+    """A table of words and moved, halved or reshaped vectors: each write is seen, whatever number it is of, and nothing
+    is prepared again until one lies elsewhere."""
+    model = nn.Sequential(nn.Embedding(30, 12), nn.LayerNorm(12), nn.PReLU(7)).eval()
+    fast, words = compiled(model), torch.randint(30, (2, 7))
+    agree(fast, model, words)
+    for parameter in model.parameters():
+        parameter.data.view(-1)[-1] += 3
+        agree(fast, model, words)
+        parameter.detach().numpy().reshape(-1)[1] -= 2
+        agree(fast, model, words)
+    assert len(prepared) == 1
+    model[1].bias.data = model[1].bias.data + 1
+    agree(fast, model, words)
+    assert len(prepared) == 2
+
+
+def test_vectors_with_gaps_and_of_other_signs() -> None:
+    """Tensors whose numbers are not their memory are copied, and read again when they change."""
+
+    class Vectors(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.whole = torch.randn(24)
+            self.register_buffer("second", self.whole[::2])
+            self.pairs = torch.randn(12, dtype=torch.complex64)
+            self.register_buffer("negative", self.pairs.conj().imag)
+            self.register_buffer("none", torch.empty(0))
+
+        def forward(self, x: Any) -> Any:
+            return x * self.second + self.negative + self.none.sum()
+
+    model, x = Vectors(), torch.randn(3, 12)
+    assert model.negative.is_neg()
+    fast = compiled(model)
+    for _ in range(3):
+        agree(fast, model, x)
+        model.second.mul_(2)
+        model.negative.add_(1)
+
+
 def test_weights_with_channels_last() -> None:
     model = network().eval().to(memory_format=torch.channels_last)
     fast, x = compiled(model), image().to(memory_format=torch.channels_last)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.analysis.accesses import accesses, coefficient_of, mentions
+from tilewright.analysis.addresses import stay_apart
 from tilewright.analysis.dependences import Dependence, carried
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, Max, Min, Mul, Or, const
@@ -35,8 +36,8 @@ def dependence(loop: For, outer: Sequence[For] = ()) -> Dependence | None:
 
 
 def _is_plainly_apart(loop: For) -> bool:
-    """Whether every buffer that a loop stores is touched, in each iteration, in a place of its own, by one index that
-    moves with it evenly, and with no loop inside it."""
+    """Whether every buffer that a loop stores is touched, in each iteration, in a place of its own: by addresses, or by
+    one index that moves with it evenly, and with no loop inside it."""
     own = set(allocations(loop.body))
     inner = {other.var for other in loops_inside(loop.body)}
     found = [a for a in accesses(loop.body) if a.buffer not in own]
@@ -46,8 +47,9 @@ def _is_plainly_apart(loop: For) -> bool:
         return isinstance(by, Const) and by.value != 0
 
     for buffer in {a.buffer for a in found if a.is_store}:
-        places = zip(*(a.indices for a in found if a.buffer is buffer), strict=True)
-        if not any(len(set(at)) == 1 and tells(at[0]) for at in places):
+        touching = [a for a in found if a.buffer is buffer]
+        places = zip(*(a.indices for a in touching), strict=True)
+        if not stay_apart(loop, touching) and not any(len(set(at)) == 1 and tells(at[0]) for at in places):
             return False
     return True
 

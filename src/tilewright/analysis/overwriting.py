@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.addresses import are_disjoint, stay_apart
 from tilewright.analysis.dependences import are_apart, meeting
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.core.walk import preorder, substitute
@@ -51,12 +53,34 @@ def may_lie_over(function: Function, result: Buffer, source: Buffer) -> Verdict:
             loads.append((place, access))
         elif access.buffer is result and access.is_store:
             stores.append((place, access))
-    for n, load in loads:
-        for m, store in stores:
-            why = _conflict(load, store, load_is_first=n < m)
-            if why is not None:
-                return Verdict(False, why)
+    pairs = () if _stay_apart(loads, stores) else product(loads, stores)
+    for (n, load), (m, store) in pairs:
+        why = _conflict(load, store, load_is_first=n < m)
+        if why is not None:
+            return Verdict(False, why)
     return Verdict(True, f"each of {source.name} is read before {result.name} is stored there, and not afterwards")
+
+
+def _stay_apart(loads: Sequence[tuple[int, Access]], stores: Sequence[tuple[int, Access]]) -> bool:
+    """Whether addresses show that no element is loaded after it has been stored: as most kernels read and write."""
+    touched = [access for _, access in (*loads, *stores)]
+    reading, storing = (dict.fromkeys(loop for _, a in found for loop in a.loops) for found in (loads, stores))
+    for loop in reading.keys() & storing.keys():
+        if not stay_apart(loop, [_below(a, a.loops.index(loop) + 1) for a in touched if loop in a.loops]):
+            return False
+    return all(_are_disjoint(load, store) for n, load in loads for m, store in stores if m < n)
+
+
+def _are_disjoint(load: Access, store: Access) -> bool:
+    """Whether addresses show that two accesses touch no element both in one iteration of the loops around both."""
+    pairs = enumerate(zip(load.loops, store.loops, strict=False))
+    around = next((n for n, (one, other) in pairs if one is not other), min(len(load.loops), len(store.loops)))
+    return are_disjoint(_below(load, around), _below(store, around))
+
+
+def _below(access: Access, depth: int) -> Access:
+    """The access as the innermost of so many loops around it sees it."""
+    return replace(access, loops=access.loops[depth:])
 
 
 def _conflict(load: Access, store: Access, load_is_first: bool) -> str | None:
@@ -122,4 +146,4 @@ def _divisor(var: Var, used_in: list[Expr]) -> Const | None:
 
 def _inside(access: Access, outer: list[For]) -> Access:
     """The access as the innermost of the loops around it sees it."""
-    return settled(replace(access, loops=access.loops[len(outer) :]), ranges_of(outer))
+    return settled(_below(access, len(outer)), ranges_of(outer))

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.constants import Held, Weight, read
+from tilewright.graph.constants import Held, Pending, Weight, read
+from tilewright.graph.nodes import Node as GraphNode
+from tilewright.graph.op import Pattern
 from tilewright.runtime.checked import GuardedConstants
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +47,13 @@ class Weights:
     def __init__(self, constants: Sequence[Held], checked: bool = False) -> None:
         self.constants = tuple(constants)
         self._checked = checked
+        self._copied = _copied(self.constants)
         self._lock = threading.Lock()
+
+    def are_copied(self, weight: Weight) -> bool:
+        """Whether constants are computed from the numbers of a weight, which have to be prepared again when these
+        change. Of another one, whatever numbers its memory has are seen."""
+        return self._checked or id(weight.held) in self._copied
 
     def prepare(self, numbers: Mapping[Weight, Array]) -> Ready:
         """The constants for these numbers of all weights, contiguous arrays of their types. Those that are read as they
@@ -59,3 +67,25 @@ class Weights:
             finally:
                 for weight in numbers:
                     weight.numbers = None
+
+
+def _copied(constants: Sequence[Held]) -> set[int]:
+    """The identities of what modules have of weights of which there are copies, and of what is computed on the way."""
+    found: set[int] = set()
+    waiting = [c for c in constants if not _lies_in_weight(c)]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Pending) and one.varies and id(one) not in found:
+            found.add(id(one))
+            waiting += one.step.inputs if one.step is not None else ()
+    return found
+
+
+def _lies_in_weight(constant: Held) -> bool:
+    """Whether a constant is a weight as it stands, or under another shape."""
+    while isinstance(constant, Pending) and constant.step is not None:
+        by = constant.step.by
+        if not isinstance(by, GraphNode) or by.op.pattern is not Pattern.VIEW:
+            return False
+        constant = constant.step.inputs[0]
+    return isinstance(constant, Pending) and constant.varies

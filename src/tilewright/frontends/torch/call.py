@@ -198,7 +198,8 @@ class Source:
     def _prepared(self, cache: Cache, tensors: Sequence[str]) -> str:
         """The name of what is prepared of weights, which these tensors are."""
         name, stamp, known = f"w{len(self.lines)}", f"s{len(self.lines)}", self.refer("cache", cache)
-        self.lines.append(f"{stamp} = {_tuple([f'{t}._version, {t}.data_ptr()' for t in tensors])}")
+        told = zip(tensors, cache.copied, strict=True)
+        self.lines.append(f"{stamp} = {_tuple([f'{t}._version, ' * copied + f'{t}.data_ptr()' for t, copied in told])}")
         self.lines.append(f"{name} = {known}.current")
         changed = f"{name}.stamp != {stamp} or join({name}.samples) != {name}.numbers"
         self.lines.append(f"if {changed}: {name} = {known}.find({stamp}, {_tuple(tensors)})")

@@ -1,13 +1,14 @@
 """Weights of an inference: parameters and buffers, whose packed forms are kept from call to call.
 
-    s5 = (a0._version, a0.data_ptr(), a1._version, a1.data_ptr(), )
+    s5 = (a0._version, a0.data_ptr(), a1.data_ptr(), )
     w5 = ready5.current
     if w5.stamp != s5 or join(w5.samples) != w5.numbers: w5 = ready5.find(s5, (a0, a1, ))
 
 A tensor's version grows with each change in place that PyTorch knows of: by optimizers, `load_state_dict`, `copy_`,
 views and `detach()`. It does not with writes through `.data` and NumPy, by which some programs average or clip all
-numbers of their weights: so a number or two of each tensor are compared, too. One graph may serve several modules, such
-as the blocks of a network: each set of tensors has packed forms of its own, which go when one of the tensors does.
+numbers of their weights: so a number or two of each tensor are compared, too. Of a tensor that compiled code reads
+where it lies, such as a bias, only the address counts. One graph may serve several modules, such as the blocks of a
+network: each set of tensors has packed forms of its own, which go when one of the tensors does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from tilewright.runtime.weights import Ready, Weights
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Stamp = tuple[int, ...] | None
-"""The versions and addresses of tensors in turn."""
+"""The addresses of tensors in turn, those of which there are copies with their versions before them."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class Cache:
         self.prepared: Callable[[], None] | None = None
         self._program = program
         self._weights = [(weight, Layout.of(node.meta["val"])) for node, weight in weights]
+        self.copied = [program.are_copied(weight) or not _is_dense(node.meta["val"]) for node, weight in weights]
         self._known: dict[tuple[int, ...], Prepared] = {}
         self._watched: dict[tuple[int, ...], list[Any]] = {}
         self._lock = threading.RLock()
@@ -76,7 +79,7 @@ class Cache:
         self._forget(key)  # calls that still read what was prepared before hold it
         memory = [_lying(tensor.detach(), layout) for tensor, (_, layout) in zip(tensors, self._weights, strict=True)]
         arrays = {weight: array_of(t) for t, (weight, _) in zip(memory, self._weights, strict=True)}
-        samples = [sample for tensor in tensors for sample in _samples(tensor)]
+        samples = [sample for tensor in compress(tensors, self.copied) for sample in _samples(tensor)]
         numbers = b"".join(samples)
         ready = self._program.prepare(arrays)
         if self.prepared is not None:
@@ -101,6 +104,11 @@ class Cache:
                 self.current = Prepared()
 
 
+def _is_dense(fake: Any) -> bool:
+    """Whether the numbers of a tensor are its memory, without gaps, in whatever order."""
+    return Layout.of(fake).order is not None and not fake.is_neg() and not fake.is_conj()
+
+
 def _lying(tensor: Any, layout: Layout) -> Any:
     """The tensor with its dimensions in the order in which they lie in memory."""
     return tensor.permute(layout.order) if layout.moves and layout.order is not None else tensor
@@ -111,7 +119,8 @@ def _samples(tensor: Any) -> list[memoryview]:
     kind = _BITS.get(tensor.element_size())
     if kind is None or tensor.is_complex() or not tensor.numel():
         return []
-    bits = tensor.detach().view(kind).numpy()
+    as_lies = torch._neg_view(tensor) if tensor.is_neg() else tensor
+    bits = as_lies.detach().view(kind).numpy()
     places = [bits.size // 2] if bits.ndim < 2 else [bits.size // 3, bits.size // 3 * 2]
     found = [np.unravel_index(place, bits.shape) for place in places]
     return [memoryview(bits[tuple(slice(n, n + 1) for n in place)].reshape(-1)) for place in found]
