@@ -240,8 +240,8 @@ def test_a_long_sum_is_shared_by_threads() -> None:
         text = f"graph main(x: f32[{shape}]) -> s:\n  s: f32[] = reduce(x, kind=sum, axes=(0, 1))\n"
         return str(tw.compile(tw.parse(text)).show(after="share-out"))
 
-    assert "s.acc.partial: f32[32]" in schedule("100000, 500") and "parallel ko in 0..32" in schedule("100000, 500")
-    assert "parallel k1o in 0..32" in schedule("4, 1000000")
+    assert "s.acc.partial: f32[32]" in schedule("100000, 500") and "parallel kk1o in 0..32" in schedule("100000, 500")
+    assert "parallel kk1o in 0..32" in schedule("4, 1000000")
     assert "partial" not in schedule("16, 500")
 
 

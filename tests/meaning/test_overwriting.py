@@ -57,6 +57,10 @@ for i in 0..8, jo in 0..3, ji in 0..3:
 parallel f in 0..8:
   for i in 0..4, j in 0..2: y[f%2*4 + i, f//2*2 + j] = x[f%2*4 + i, f//2*2 + j]""",
     "digits of one loop": "parallel f in 0..32:\n  for k in 0..2: y[f//4, f%4*2 + k] = x[f//4, f%4*2 + k]",
+    "columns of rows, some at a time, and the rest": """
+for jo in 0..3:
+  for ji in 0..2, i in 0..8: y[i, jo*2 + ji] = x[i, jo*2 + ji]
+for j in 6..8, i in 0..8: y[i, j] = x[i, j]""",
     "terms written out, and the rest": """
 for i in 0..8:
   for lo in 0..2:
@@ -96,6 +100,10 @@ ILLEGAL = {
     "a turn too long for its step": (
         "for i in 0..4, j in 0..3: y[0, i*2 + j] = x[0, i*2 + j]",
         "carried by i",
+    ),
+    "columns of rows that reach the next row": (
+        "for j in 0..12, i in 0..7: y[i + j//8, j%8] = x[i + j//8, j%8]",
+        "carried by j",
     ),
     "the rest first, and over it": (
         "for i in 0..8:\n  y[i, 6] = x[i, 6]\n  for j in 0..7: y[i, j] = x[i, j]",

@@ -32,17 +32,19 @@ Array = np.ndarray[Any, Any]
 class Step:
     """What computes constants of others, as a program that can be written down: a node of a graph, whose inputs these
     constants are in order, or a loops function of them. `runs` is what runs it, where a floor above has more to say of
-    that (runtime/later.py)."""
+    that (runtime/later.py); `is_view` says that its result is the memory of its first input."""
 
     by: Node
     inputs: tuple[Held, ...]
     runs: object = None
+    is_view: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
     """An array of this element type and shape that `make` computes in the room that it is given, each time the same,
-    unless it `varies` with a weight. It is result number `result` of `step`, where one is told."""
+    unless it `varies` with a weight. It is result number `result` of `step`, where one is told; one that varies and has
+    no step is a weight's."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -207,8 +207,10 @@ def run_call(module: Module, node: Node, inputs: tuple[Array, ...], symbols: Sym
     assert isinstance(callee, Function)
     sizes = [int(expressions.evaluate(e, symbols)) for e in attrs.symbols]
     outputs = tuple([np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in attrs.types])
-    buffers = [*(np.array(x) for x in inputs), *outputs]
-    named = dict(zip([s.name for s in callee.symbols], sizes, strict=True))
+    known = dict(zip(callee.symbols, sizes, strict=True))
+    given = zip(callee.params, (*(np.array(x) for x in inputs), *outputs), strict=True)
+    buffers = [a.reshape([int(expressions.evaluate(d, known)) for d in p.shape]) for p, a in given]
+    named = {symbol.name: size for symbol, size in known.items()}
     functions = {name: f for name, f in module.functions.items() if isinstance(f, Function)}
     loops.evaluate(callee, buffers, named, functions, module.constants)
     return outputs

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.graph.constants import Held, Pending, Step, read
 from tilewright.graph.evaluate import check_count, check_result
 from tilewright.graph.nodes import Node
+from tilewright.graph.op import Pattern
 from tilewright.types.room import Room
 
 Array = np.ndarray[Any, Any]
@@ -25,7 +26,7 @@ def evaluated(node: Node, given: tuple[Held, ...]) -> tuple[Array, ...]:
 
 def later(node: Node, given: tuple[Held, ...]) -> tuple[Held, ...]:
     """The results of a node that depend on weights, evaluated each time that they are read."""
-    step = Step(node, given)
+    step = Step(node, given, is_view=node.op.pattern is Pattern.VIEW)
 
     def make(n: int) -> Callable[[Room], Array]:
         return lambda _: evaluated(node, given)[n]

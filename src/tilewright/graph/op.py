@@ -207,6 +207,8 @@ class Op(ABC):
     errors of rounding grow in these."""
     reads_bits: bool = False
     """Whether its results depend on how elements are stored, and not on their numbers alone."""
+    known_by_axes: bool = False
+    """Whether schedules recognise its kernels by their axes, which then stay as they are defined."""
     cost: Work = Work(plain=1)
     """The instructions for a vector of results, or of terms where it reduces; see `work`."""
 

@@ -261,7 +261,8 @@ class _Verifier:
             self.fail(node, name, why, f"write low={least}")
 
     def call(self, node: Node, attrs: Call) -> None:
-        """The callee exists, and its parameters under these symbols have the types of the inputs and the outputs."""
+        """The callee exists, and its parameters under these symbols have the types of the inputs and the outputs, or
+        as many elements of the same type in another shape."""
         callee = self.module.functions.get(attrs.callee)
         if not isinstance(callee, Function):
             known = ", ".join(n for n, f in self.module.functions.items() if isinstance(f, Function)) or "none"
@@ -276,6 +277,7 @@ class _Verifier:
         values: dict[Expr, CoreNode] = dict(zip(callee.symbols, attrs.symbols, strict=True))
         for param, type in zip(callee.params, given, strict=True):
             expected = TensorType.of(param.dtype, [substitute(d, values) for d in param.shape])
-            if expected is not type:
+            alike = expected.dtype is type.dtype and expected.size is type.size
+            if expected is not type and not alike:
                 why = f"{param.name} of {callee.name} is {self.type_text(expected)} here, not {self.type_text(type)}"
                 self.fail(node, "", why, "pass a value of that type, or other symbols")

@@ -136,11 +136,12 @@ class _Machine:
         if len(values) != len(function.symbols) or len(arrays) != len(function.params):
             raise InternalError(f"call of {name} with {len(values)} symbols and {len(arrays)} buffers")
         symbols = dict(zip(function.symbols, values, strict=True))
-        passed = [a.reshape(-1) if len(p.shape) == 1 else a for p, a in zip(function.params, arrays, strict=True)]
-        for param, array in zip(function.params, passed, strict=True):
+        passed = []
+        for param, array in zip(function.params, arrays, strict=True):
             shape = tuple(int(evaluate_expr(d, symbols)) for d in param.shape)
-            if shape != array.shape or array.dtype != param.dtype.numpy:
+            if math.prod(shape) != array.size or array.dtype != param.dtype.numpy:
                 raise InternalError(f"call of {name}: {param.name} gets {array.dtype}{list(array.shape)}, not {shape}")
+            passed.append(array.reshape(shape))
         self.call(function, symbols, passed)
 
     def constant(self, buffer: Buffer) -> Array:

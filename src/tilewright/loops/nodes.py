@@ -353,8 +353,8 @@ class Assert(Stmt):
 
 
 class CallFunction(Stmt):
-    """Calls the loops function `callee` with its symbols and its buffers; outputs are among the buffers. A parameter of
-    one dimension takes a buffer of any shape with as many elements, in row-major order."""
+    """Calls the loops function `callee` with its symbols and its buffers; outputs are among the buffers. A parameter
+    takes a buffer of its shape, or of any other one with as many elements, in row-major order."""
 
     callee: str
     symbols: tuple[Expr, ...]

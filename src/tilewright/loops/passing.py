@@ -82,16 +82,16 @@ def check_call(
 
 
 def _check_argument(s: CallFunction, buffer: Buffer, param: Buffer, values: Mapping[Expr, Expr]) -> None:
-    """A buffer fits a parameter of its type, as far as that can be decided, and a flat one of certainly as many
-    elements: memory is row-major."""
+    """A buffer fits a parameter of its type and shape, as far as that can be decided, and one of another shape with
+    certainly as many elements: memory is row-major."""
     shape = tuple(simplify(substitute(d, values)) for d in param.shape)
-    wanted = f"{param.dtype}[{', '.join(map(str, shape))}]"
-    flattened = len(shape) == 1 != len(buffer.shape)
-    given = (size_of(buffer),) if flattened else buffer.shape
-    if buffer.dtype is not param.dtype or len(given) != len(shape):
-        raise Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name)
-    for have, want in zip(given, shape, strict=True):
-        difference = simplify(have - want)
-        if (isinstance(difference, Const) and difference.value) or (flattened and difference is not const(0)):
-            why = f"{have} is not {want}"
-            raise Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name, why=why)
+    wanted = f"{s.callee} takes {param.dtype}[{', '.join(map(str, shape))}] as {param.name}"
+    if buffer.dtype is not param.dtype:
+        raise Fault(s, wanted, part=buffer.name)
+    if len(shape) == len(buffer.shape):
+        apart = [simplify(have - want) for have, want in zip(buffer.shape, shape, strict=True)]
+        if not any(isinstance(d, Const) and d.value for d in apart):
+            return
+    have, want = simplify(size_of(buffer)), simplify(substitute(size_of(param), values))
+    if simplify(have - want) is not const(0):
+        raise Fault(s, wanted, part=buffer.name, why=f"{have} is not {want}")

@@ -49,6 +49,7 @@ class Contract(Op):
     name = "contract"
     rereads = True
     takes_padding = True
+    known_by_axes = True
     attributes = ContractAttributes
     pattern = Pattern.REDUCE
 

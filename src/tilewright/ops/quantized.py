@@ -123,6 +123,7 @@ class PackedProduct(Op):
 
     name = "packed_product"
     rereads = True
+    known_by_axes = True
     attributes = PackedAttributes
     pattern = Pattern.REDUCE
 
@@ -194,6 +195,7 @@ class DigitProduct(Op):
 
     name = "digit_product"
     rereads = True
+    known_by_axes = True
     attributes = PackedAttributes
     pattern = Pattern.REDUCE
 

@@ -138,6 +138,7 @@ class StrassenInput(Op):
     name = "strassen_input"
     attributes = InputAttributes
     transforms = True
+    known_by_axes = True
     rereads = True
     pattern = Pattern.REDUCE
 
@@ -184,6 +185,7 @@ class StrassenOutput(Op):
 
     name = "strassen_output"
     transforms = True
+    known_by_axes = True
     rereads = True
     attributes = OutputAttributes
     pattern = Pattern.REDUCE

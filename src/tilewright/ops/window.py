@@ -41,6 +41,7 @@ class WindowReduce(Op):
     name = "window_reduce"
     rereads = True
     takes_padding = True
+    known_by_axes = True
     attributes = WindowReduceAttributes
     pattern = Pattern.REDUCE
 

@@ -211,6 +211,7 @@ class WinogradInput(Op):
 
     name = "winograd_input"
     transforms = True
+    known_by_axes = True
     rereads = True
     attributes = InputAttributes
     pattern = Pattern.REDUCE
@@ -317,6 +318,7 @@ class WinogradOutput(Op):
 
     name = "winograd_output"
     transforms = True
+    known_by_axes = True
     rereads = True
     attributes = OutputAttributes
     pattern = Pattern.REDUCE

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.constants import Held, Pending, Weight, read
-from tilewright.graph.nodes import Node as GraphNode
-from tilewright.graph.op import Pattern
 from tilewright.runtime.checked import GuardedConstants
 
 Array = np.ndarray[Any, Any]
@@ -83,9 +81,6 @@ def _copied(constants: Sequence[Held]) -> set[int]:
 
 def _lies_in_weight(constant: Held) -> bool:
     """Whether a constant is a weight as it stands, or under another shape."""
-    while isinstance(constant, Pending) and constant.step is not None:
-        by = constant.step.by
-        if not isinstance(by, GraphNode) or by.op.pattern is not Pattern.VIEW:
-            return False
+    while isinstance(constant, Pending) and constant.step is not None and constant.step.is_view:
         constant = constant.step.inputs[0]
-    return isinstance(constant, Pending) and constant.varies
+    return isinstance(constant, Pending) and constant.varies and constant.step is None

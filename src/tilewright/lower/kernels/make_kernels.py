@@ -27,6 +27,8 @@ from tilewright.loops.nodes import Alloc, Buffer, Function
 from tilewright.loops.symbols import free_symbols
 from tilewright.lower.kernels.define import define
 from tilewright.lower.kernels.form import form_of_kernel
+from tilewright.lower.kernels.merge_axes import merge_axes
+from tilewright.lower.kernels.put_numbers import put_numbers
 from tilewright.lower.kernels.share_slices import share_slices
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Plan
@@ -56,7 +58,10 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
         form = form_of_kernel(kernel, fixed)
         met = known.met(form)
         if met is None:
-            function = _function(_unique(_name(kernel), {*module.functions, *functions}), kernel, inputs, fixed)
+            name = _unique(_name(kernel), {*module.functions, *functions})
+            function = _function(name, kernel, inputs, fixed)
+            if not any(node.op.known_by_axes for node in kernel.nodes):
+                function = merge_axes(function)
             met = known.enter(form, function)
             if met[0] == function.name:
                 functions[function.name] = function
@@ -159,7 +164,7 @@ def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mappi
                 build.add(Alloc(own[v]))
         operands = tuple(own[v] if Reference(v, node) in kernel.inside else read[v] for v in node.inputs)
         define(build, node, operands, tuple(own[v] for v in node.outputs))
-    body = build.body()
+    body = put_numbers(build.body())
     params = (*read.values(), *(own[v] for v in outputs))
     return Function(name, free_symbols(body, params), params, body, len(outputs), kernel.source)
 

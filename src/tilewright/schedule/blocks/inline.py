@@ -12,10 +12,19 @@ from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.memory import Memory, own_loads, readers_of, writers_of
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Div, Expr, Var
+from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.loops import edit
-from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, path_to, statements, stored_buffers
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
+from tilewright.loops.edit import (
+    allocations,
+    blocks,
+    loaded_buffers,
+    loops_around,
+    path_to,
+    perfect_nest,
+    statements,
+    stored_buffers,
+)
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.loops.sizes import bytes_of, fits_stack
 from tilewright.loops.text import word_of
 from tilewright.report.errors import UserError
@@ -129,9 +138,9 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
     Each is inlined as by inline, which proves what it needs; what it refuses stays. Answers are kept: several templates
     for a kernel begin with this step.
     """
-    made = function
-    for buffer in local_buffers(function):
-        block = _producer(made, buffer)
+    made, staying = _defined_inlined(function, once)
+    for buffer in local_buffers(made):
+        block = _producer(made, buffer) if buffer not in staying else None
         if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
             continue
         several = sum(buffer in loaded_buffers(nest) for nest in nests(made)) > 1
@@ -139,6 +148,69 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
             with suppress(UserError):
                 made = inline(made, block.name).function
     return Step(made, None, () if made is function else ("inline allows each of them",))
+
+
+def _defined_inlined(function: Function, once: bool) -> tuple[Function, set[Buffer]]:
+    """The function with what inline_all inlines of it, as far as that is plain from definitions: a block in loops of
+    its own stores each element of a local buffer, those who read it come later, and what it reads is stored before, by
+    one statement of the function. Such values never change, so that all are put into their readers in one walk. Beside
+    it the buffers that stay, since they cost more to compute than to load."""
+    parts = function.body.body if isinstance(function.body, Seq) else (function.body,)
+    inside = {type(s) for part in parts for s in statements(part)}
+    if not inside <= {Alloc, For, Block, Store, Seq}:
+        return function, set()
+    stored = {b: n for n, part in enumerate(parts) for b in stored_buffers(part)}
+    final = {b for b in stored if sum(b in stored_buffers(part) for part in parts) == 1}
+    local = {s.buffer for s in parts if isinstance(s, Alloc)} & final
+    readers: dict[Buffer, list[int]] = {}
+    for n, part in enumerate(parts):
+        for b in loaded_buffers(part):
+            readers.setdefault(b, []).append(n)
+    known: dict[Buffer, tuple[tuple[Expr, ...], Expr]] = {}
+    staying: set[Buffer] = set()
+    kept: list[Stmt] = []
+
+    def change(load: Load) -> Expr:
+        if load.buffer not in known:
+            return load
+        axes, value = known[load.buffer]
+        return substitute(value, dict(zip(axes, load.indices, strict=True)))
+
+    def stays(stmt: Stmt) -> bool:
+        return loaded_buffers(stmt).isdisjoint(known)
+
+    for n, part in enumerate(parts):
+        made = part if not known or stays(part) else edit.map_loads(part, change, stays=stays)
+        store = _defining(made)
+        if store is not None and store.buffer in local and min(readers.get(store.buffer, [n])) > n:
+            fixed = all(b in final and stored[b] < n for b in loaded_buffers(part) if b in stored)
+            several = len(readers[store.buffer]) > 1 or (once and is_read_again(function.body, store.buffer))
+            if several and _is_expensive(store.value):
+                staying.add(store.buffer)
+            elif fixed:
+                known[store.buffer] = store.indices, store.value
+                continue
+        kept.append(made)
+    if not known:
+        return function, staying
+    left = [s for s in kept if not (isinstance(s, Alloc) and s.buffer in known)]
+    return function.replace(body=seq(*left)), staying
+
+
+def _defining(stmt: Stmt) -> Store | None:
+    """The store of a nest that stores each element of a buffer by an iteration of its own, and sums nothing up."""
+    loops, block = perfect_nest(stmt) if isinstance(stmt, For) else ([], stmt)
+    if not isinstance(block, Block) or block.reduce or block.init is not None or block.where is not None:
+        return None
+    store = block.body
+    bound = {axis.var: loop for axis, loop in zip(block.axes, loops, strict=False) if axis.binding is loop.var}
+    if not isinstance(store, Store) or len(bound) != len(loops) or len(loops) != len(block.axes):
+        return None
+    if len(store.indices) != len(bound) or set(store.indices) != set(bound):
+        return None
+    ends = zip(store.indices, store.buffer.shape, strict=True)
+    whole = all(bound[i].end is e and bound[i].begin is const(0) for i, e in ends if isinstance(i, Var))
+    return store if whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
 
 
 def _producer(function: Function, buffer: Buffer) -> Block | None:
