@@ -14,6 +14,7 @@ from torch_compiled import compiled, fresh  # noqa: E402, F401
 
 import tilewright as tw  # noqa: E402
 from tilewright.frontends.torch import call as calls  # noqa: E402
+from tilewright.frontends.torch.captured import Captured  # noqa: E402
 from tilewright.frontends.torch.compiling import Step  # noqa: E402
 from tilewright.frontends.torch.explain import Explainer  # noqa: E402
 from tilewright.frontends.torch.options import Options  # noqa: E402
@@ -55,6 +56,26 @@ def test_saved_tensors_go_as_the_backward_pass_goes(monkeypatch: pytest.MonkeyPa
     assert alive[-1] < alive[0]
     for parameter, gradient in zip(model.parameters(), slopes(model, x), strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_forward_graphs_write_over_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What AOTAutograd tells of saved tensors are numbers of the backward graph's inputs. A forward graph's inputs of
+    these numbers are the model's, and so are tangents autograd's."""
+    found: list[tuple[bool, set[str]]] = []
+    begin = Captured.__post_init__
+
+    def noted(self: Captured) -> None:
+        begin(self)
+        found.append((self.is_backward, {n.name for n in self.spent}))
+
+    monkeypatch.setattr(Captured, "__post_init__", noted)
+    model, x = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)), torch.randn(16, 16)
+    before = [t.detach().clone() for t in (x, *model.parameters())]
+    compiled(model)(x).sin().sum().backward()
+    assert all(torch.equal(t, was) for t, was in zip((x, *model.parameters()), before, strict=True))
+    (forward, taken), (backward, spent) = found
+    assert (forward, backward) == (False, True)
+    assert not taken and spent and not any("tangent" in name or "primal" in name for name in spent)
 
 
 def test_what_follows_from_saved_tensors_is_computed_again() -> None:

@@ -122,15 +122,17 @@ def test_systems_of_a_batch() -> None:
     )
 
 
+@pytest.mark.parametrize("size", [4, 5, 8])
 @pytest.mark.parametrize("name", ["in order", "transposed", "a batch of one", "a batch of one, other strides"])
-def test_gradients_solve_by_the_factors_that_eager_takes(name: str) -> None:
-    """Determinants of matrices that lie in order take those of their transposes, solutions those of the matrices."""
-    given = torch.randn(*((1,) if "one" in name else ()), 5, 5, dtype=torch.float64)
+def test_gradients_solve_by_the_factors_that_eager_takes(name: str, size: int) -> None:
+    """Determinants of matrices that lie in order take those of their transposes, solutions those of the matrices. The
+    matrices stay as they are."""
+    given = torch.randn(*((1,) if "one" in name else ()), size, size, dtype=torch.float64)
     if name == "transposed":
         given = given.mT
     elif "strides" in name:
-        given = torch.randn(3, 5, 5, dtype=torch.float64)[::3]
-    y = torch.randn(5, 2, dtype=torch.float64)
+        given = torch.randn(3, size, size, dtype=torch.float64)[::3]
+    y, before = torch.randn(size, 2, dtype=torch.float64), given.clone()
 
     def function(a: Any) -> Any:
         return torch.linalg.det(a).sum() + (torch.linalg.slogdet(a)[1].sum() + torch.linalg.solve(a, y).sin().sum())
@@ -140,4 +142,6 @@ def test_gradients_solve_by_the_factors_that_eager_takes(name: str) -> None:
         return torch.autograd.grad(called(a), a)[0]
 
     fast = torch.compile(function, backend="tilewright", options={"threads": 1})
-    torch.testing.assert_close(slope(fast), slope(function), rtol=1e-9, atol=1e-9)
+    found = slope(fast)
+    assert torch.equal(given, before)
+    torch.testing.assert_close(found, slope(function), rtol=1e-9, atol=1e-9)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial, times
+from tilewright.expr.linear import Polynomial, affine_in, are_moderate, expression, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, binary, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import variables_of
@@ -111,6 +111,9 @@ class _Bounds:
 def _find(e: Expr, bounds: _Bounds) -> Interval | None:
     ranges, facts = bounds.ranges, bounds.facts
     p = polynomial(e)
+    found = _of_numbers(p, ranges)
+    if found is not None:
+        return found
     low = high = p
     dense = _is_dense(p, ranges, facts)
     for atom in {a for m in p for a in m if not isinstance(a, Var) and _moves(a, ranges)}:
@@ -130,6 +133,34 @@ def _find(e: Expr, bounds: _Bounds) -> Interval | None:
         low, high = step_low, step_high
     ends = expression(low), expression(high)
     return None if any(_moves(end, ranges) for end in ends) else Interval(*ends, dense)
+
+
+def _of_numbers(p: Polynomial, ranges: Ranges) -> Interval | None:
+    """The bounds of a sum of variables in ranges of numbers, and of what has none in it: what most indices are. None of
+    anything else."""
+    rest: Polynomial = {}
+    steps: list[tuple[int, int]] = []
+    least = most = 0
+    for monomial, c in p.items():
+        var = monomial[0] if len(monomial) == 1 else None
+        if isinstance(var, Var) and var in ranges:
+            begin, extent = ranges[var].begin, ranges[var].extent
+            if not isinstance(begin, Const) or not isinstance(extent, Const) or extent.value < 1:
+                return None
+            first, last = c * int(begin.value), c * int(begin.value + extent.value - 1)
+            least, most = least + min(first, last), most + max(first, last)
+            steps.append((abs(c), int(extent.value) - 1))
+        elif any(_moves(atom, ranges) for atom in monomial):
+            return None
+        else:
+            rest[monomial] = c
+    if not are_moderate(p) or not are_moderate({(): least}) or not are_moderate({(): most}):
+        return None
+    reach, dense = 0, True
+    for step, count in sorted(steps):
+        dense = dense and step <= reach + 1
+        reach += step * count
+    return Interval(expression(plus(rest, {(): least})), expression(plus(rest, {(): most})), dense)
 
 
 def _moves(e: Expr, ranges: Ranges) -> bool:

@@ -43,11 +43,11 @@ def make_backend(
     """The backend that torch.compile calls with a graph of Dynamo and example inputs. `hear` is given what compiled
     each graph."""
 
-    def compiler(graph: Any, inputs: Sequence[Any]) -> Call:
-        return compile_graph(graph, options, compile, (), keeper, hear)
+    def compiler(graph: Any, inputs: Sequence[Any], is_backward: bool = False) -> Call:
+        return compile_graph(graph, options, compile, (), keeper, hear, is_backward)
 
     def backwards(graph: Any, inputs: Sequence[Any]) -> Any:
-        return disable(disable(compiler)(graph, inputs))
+        return disable(disable(compiler)(graph, inputs, is_backward=True))
 
     @rare_collections()
     def backend(graph: Any, examples: Sequence[Any]) -> Any:
@@ -89,13 +89,14 @@ def compile_graph(
     steady: Collection[int] = (),
     keeper: Keeper | None = None,
     hear: Callable[[Compiler], None] | None = None,
+    is_backward: bool = False,
 ) -> Call:
     """What runs a graph of ATen operators whose nodes carry fake tensors: a function of one list of arguments, which it
     empties; `steady` are the numbers of those that are weights. What was compiled before comes from the `keeper`;
     `hear` is given what compiled it otherwise. UserError for what is not supported, where nothing may run in PyTorch;
     InternalError for a defect of ours, which says where the graph was written to (`replay.py`)."""
     with unset_fake_temporarily(), rare_collections():
-        captured = Captured(graph, steady)
+        captured = Captured(graph, steady, is_backward)
 
         def tell(failed: Mapping[Node, str]) -> None:
             if options.fallback == ERROR:

@@ -21,16 +21,17 @@ from tilewright.frontends.torch.types import is_plain
 @dataclass
 class Captured:
     """A graph whose nodes carry fake tensors. `steady` are the numbers of those inputs that are weights; `saved` are
-    the inputs of a backward graph that nothing else has, `spent` those of them whose memory may be written over;
-    `slopes` are those of the results, but for what is a result again, or has a view that is."""
+    the inputs of a graph that `is_backward` which nothing else has, `spent` those of them whose memory may be written
+    over; `slopes` are those of the results, but for what is a result again, or has a view that is."""
 
     graph: Any
     steady: Collection[int] = ()
+    is_backward: bool = False
 
     def __post_init__(self) -> None:
         self.nodes: list[Node] = list(self.graph.graph.nodes)
         self.placeholders = [n for n in self.nodes if n.op == "placeholder"]
-        self.saved = saved_inputs(self.placeholders)
+        self.saved = saved_inputs(self.placeholders) if self.is_backward else set()
         self.spent = self._alone()
         self.weights = {n for k, n in enumerate(self.placeholders) if k in self.steady}
         (last,) = [n for n in self.nodes if n.op == "output"]

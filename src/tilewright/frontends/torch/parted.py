@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
+from torch._functorch import partitioners
 from torch._guards import TracingContext
 
 from tilewright.frontends.torch.ports import Node, Ports
@@ -61,11 +62,14 @@ def parts_of(
 
 
 def saved_inputs(placeholders: Collection[Node]) -> set[Node]:
-    """Those of the inputs of a backward graph that were saved for it alone, which AOTAutograd tells."""
+    """Those of the inputs of a backward graph that were saved for it alone, which AOTAutograd tells. Where effects have
+    tokens, it counts these among what a forward graph saves, and tells of other inputs: then of none."""
     context = TracingContext.try_get()
     found = None if context is None else context.fw_metadata
-    numbers = (found.bw_donated_idxs if found is not None else None) or ()
-    return {node for n, node in enumerate(placeholders) if n in numbers}
+    if found is None or found.tokens:
+        return set()
+    donated = {node for n, node in enumerate(placeholders) if n in (found.bw_donated_idxs or ())}
+    return {node for node in donated if not partitioners._is_tangent(node)}
 
 
 def _bytes(node: Node) -> int:
