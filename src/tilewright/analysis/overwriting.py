@@ -15,7 +15,8 @@ the order of such statements, or move loads to an earlier place. Whatever is not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loads_of, statements
-from tilewright.loops.nodes import Buffer, CallFunction, For, Function, View, While
+from tilewright.loops.nodes import Buffer, CallFunction, For, Function, Stmt, View, While
 from tilewright.loops.passing import size_of
 
 
@@ -38,22 +39,43 @@ class Verdict(NamedTuple):
     why: str
 
 
+Placed = list[tuple[int, Access]]
+"""Accesses with their places in program order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The loads and stores of a program by their buffers, and the buffers that calls and views pass on."""
+
+    loads: dict[Buffer, Placed]
+    stores: dict[Buffer, Placed]
+    passed: set[Buffer]
+
+
+@lru_cache(maxsize=4)  # all pairs of one function are asked for one after another
+def _touched(body: Stmt) -> _Touched | None:
+    """None where a while loop touches what nobody knows."""
+    found = _Touched({}, {}, set())
+    for s in statements(body):
+        if isinstance(s, While):
+            return None
+        if isinstance(s, CallFunction | View):
+            found.passed.update(s.arguments if isinstance(s, CallFunction) else (s.source,))
+    for place, access in enumerate(accesses(body)):
+        (found.stores if access.is_store else found.loads).setdefault(access.buffer, []).append((place, access))
+    return found
+
+
 def may_lie_over(function: Function, result: Buffer, source: Buffer) -> Verdict:
     """Whether a parameter that is an output may be the memory of one that is an input."""
     if result.dtype is not source.dtype or simplify(size_of(result) - size_of(source)) is not const(0):
         return Verdict(False, f"{result.name} and {source.name} are of different types")
-    for s in statements(function.body):
-        passed = s.arguments if isinstance(s, CallFunction) else (s.source,) if isinstance(s, View) else ()
-        if isinstance(s, While) or source in passed or result in passed:
-            return Verdict(False, "what calls, views and while loops touch is not known")
-    loads, stores = [], []
-    for place, access in enumerate(accesses(function.body)):
-        if access.buffer is source and access.is_store:
-            return Verdict(False, f"{source.name} is written")
-        if access.buffer is source:
-            loads.append((place, access))
-        elif access.buffer is result and access.is_store:
-            stores.append((place, access))
+    found = _touched(function.body)
+    if found is None or source in found.passed or result in found.passed:
+        return Verdict(False, "what calls, views and while loops touch is not known")
+    if source in found.stores:
+        return Verdict(False, f"{source.name} is written")
+    loads, stores = found.loads.get(source, []), found.stores.get(result, [])
     pairs = () if _stay_apart(loads, stores) else product(loads, stores)
     if pairs and result.shape != source.shape:
         return Verdict(False, f"{result.name} and {source.name} are of different shapes")
@@ -64,7 +86,7 @@ def may_lie_over(function: Function, result: Buffer, source: Buffer) -> Verdict:
     return Verdict(True, f"each of {source.name} is read before {result.name} is stored there, and not afterwards")
 
 
-def _stay_apart(loads: Sequence[tuple[int, Access]], stores: Sequence[tuple[int, Access]]) -> bool:
+def _stay_apart(loads: Placed, stores: Placed) -> bool:
     """Whether addresses show that no element is loaded after it has been stored: as most kernels read and write."""
     touched = [access for _, access in (*loads, *stores)]
     reading, storing = (dict.fromkeys(loop for _, a in found for loop in a.loops) for found in (loads, stores))

@@ -83,19 +83,20 @@ def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]
         signature = inspect.signature(body)
         types = {name: str(p.annotation).removesuffix(" | None") for name, p in signature.parameters.items()}
         finders = {name: FINDERS[kind] for name, kind in types.items() if kind in FINDERS}
+        named = all(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values())
 
         @wraps(body)
         def applied(function: Function, *arguments: Any, **options: Any) -> Step:
-            given = signature.bind(function, *arguments, **options)
-            given.apply_defaults()
-            names = dict(given.arguments)
-            for name in [name for name in finders if given.arguments[name] is not None]:
-                value, find = given.arguments[name], finders[name]
+            bound = signature.bind(function, *arguments, **options)
+            bound.apply_defaults()
+            given, names = bound.arguments, dict(bound.arguments)
+            for name in [name for name in finders if given[name] is not None]:
+                value, find = given[name], finders[name]
                 nodes = [find(function, handle) for handle in (value if isinstance(value, tuple) else (value,))]
-                given.arguments[name] = tuple(nodes) if isinstance(value, tuple) else nodes[0]
+                given[name] = tuple(nodes) if isinstance(value, tuple) else nodes[0]
                 names[name] = ", ".join(node.name for node in nodes)
             with refusing(function, what.format_map(names)):
-                return body(*given.args, **given.kwargs)
+                return body(**given) if named else body(*bound.args, **bound.kwargs)
 
         shown = {name: "Var" if find is find_loop else "str" for name, find in finders.items()}
         given = [p.replace(annotation=shown.get(n, p.annotation)) for n, p in signature.parameters.items()]
