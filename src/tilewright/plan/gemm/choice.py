@@ -224,8 +224,9 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
 
 def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choice]:
     """Panels of an operand that a call brings are packed one by one before their tiles, where not all terms of one stay
-    in the second cache in blocks of terms; or by the first tile that reads them."""
-    plain = Choice(tile, size.row_tiles(tile), None, True, size.constant_rows, rows_stay=False)
+    in the second cache in blocks of terms; or by the first tile that reads them. Rows of a constant are prefetched."""
+    ahead = target.caches[0].line // size.element.bytes if size.constant_rows and size.axes == 1 else 0
+    plain = Choice(tile, size.row_tiles(tile), None, True, size.constant_rows, rows_stay=False, prefetch=ahead)
     if size.vector.step != 1:
         yield replace(plain, rows_stay=True)
         if size.is_turned and size.columns % tile.columns == 0 and not size.any_columns:
@@ -238,7 +239,7 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Itera
     yield plain
     terms = int(room_in(target.cache(2).bytes) / 2) // (tile.columns * size.vector.bytes)
     if size.axes == 1 and 1 < terms < size.terms:
-        yield replace(plain, block_terms=even_terms(size.terms, terms))
+        yield replace(plain, block_terms=even_terms(size.terms, terms), prefetch=0)
 
 
 def _as_it_lies(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choice]:

@@ -237,12 +237,16 @@ def _differences(choice: Choice, size: Size, whole: int, source: int, target: Ta
 
 def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float:
     """Cycles that the first use of all rows adds: they come from where they lie, a constant while the tile before is
-    computed where it is prefetched."""
-    tile, element = choice.tile, size.element
+    computed where it is prefetched; to ask for it again for each panel is hidden. A packed one that is not prefetched,
+    line after line, is waited for, for each panel if the second cache does not keep it."""
+    tile, element, panels = choice.tile, size.element, size.panels(choice.tile)
     whole = _element_bytes(size, size.rows, sums.steps)
     source = where(element, whole, target)
     if choice.prefetch and not size.vector.constant:
-        return size.panels(tile) * _asking(whole, target)
+        return (1 + (panels - 1) * target.core.unhidden) * _asking(whole, target)
+    if size.constant_rows:
+        again = byte_cycles(sums.elements, target) if sums.elements > 2 else 0.0
+        return whole * (byte_cycles(max(source, sums.elements), target) + (panels - 1) * again)
     first = replace(sums, columns=min(tile.columns, size.columns))
     each = added_cycles(first, tile, target, elements=max(source, sums.elements))
     return size.row_tiles(tile) * each

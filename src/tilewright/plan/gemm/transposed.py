@@ -36,33 +36,31 @@ from tilewright.plan.gemm.price import of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, tiles
-from tilewright.plan.price.points import copy_cycles, transpose_cycles
+from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
-from tilewright.plan.tile.packing import copy_vectors, fill_panels, own_copy, pack
+from tilewright.plan.tile.packing import copy_vectors, own_copy, pack
 from tilewright.plan.tile.registers import hold_sums, lay_out, sums_apart
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.registers import free_places
 from tilewright.target.target import SHORTEST_LANES
-from tilewright.target.transfer import apart_cycles, fits, level_of_sets, move_cycles, panel_cycles, room_in
+from tilewright.target.transfer import fits, level_of_sets, move_cycles, panel_cycles, room_in
 
 
 @dataclass(frozen=True, slots=True)
 class TransposedChoice:
     """The register tile, rows of the result along its lanes. The constant is prefetched `distance` terms before its
     use, `prefetch` elements (a line of a cache) at a time, or not at all (0). `terms` of a tile are written out, or
-    more, as many as divide the kernel of a window. What a call packs is copied in vectors of so many lanes under a
-    mask (`masked`), or (0) of a tile's rows. With a `dot`, the next panel of the constant is prefetched while tiles use
-    one, and the channels that it takes lie next to each other. Of a dynamic number of rows, the results of `held` tiles
-    are transposed at a time; 0 for those of all rows."""
+    more, as many as divide the kernel of a window. With a `dot`, the next panel of the constant is prefetched while
+    tiles use one, and the channels that it takes lie next to each other. Of a dynamic number of rows, the results of
+    `held` tiles are transposed at a time; 0 for those of all rows."""
 
     tile: RegisterTile
     prefetch: int
     distance: int
     terms: int
-    masked: int = 0
     dot: Dot | None = None
     held: int = 0
 
@@ -73,7 +71,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
 
     name = "transposed"
     choice = TransposedChoice
-    listed = frozenset({"tile.lanes", "prefetch", "masked"})
+    listed = frozenset({"tile.lanes", "prefetch"})
 
     def recognise(self, facts: Facts) -> Product | None:
         """The transposed contraction: its columns are the rows of the kernel's."""
@@ -119,8 +117,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
                 for held in dict.fromkeys((1, lanes // tile.rows if lanes % tile.rows == 0 else 1)):
                     yield TransposedChoice(tile, line, ahead, written_out(tile, target, any_rows=True), held=held)
                 continue
-            masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
-            yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
+            yield TransposedChoice(tile, line, ahead, written_out(tile, target))
         dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
         together = size.adds_together and not size.any_rows
         if dot is not None and dot.depth > 1 and size.even % dot.depth == 0 and together:
@@ -204,7 +201,7 @@ def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
 
 @lru_cache(maxsize=1 << 12)
 def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
-    """Seconds of one core for all batches: the tiles, what is transposed back, what a call packs."""
+    """Seconds of one core for all batches: tiles, what is transposed back, and what is copied for an instruction."""
     return size.batch * of_sizes(lambda numbers: _cycles(choice, numbers, target), size) / target.core.hertz
 
 
@@ -213,14 +210,15 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     tile, taken = choice.tile, size.taken(choice.dot)
     whole = -(-size.columns // tile.columns) * tile.columns
     panel, image = tile.columns * taken.terms * taken.vector.bytes, taken.element.whole
-    across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
-    if choice.dot is not None:
-        across = (target.caches[0].line - taken.element.bytes) / tile.rows
-    rows, level = size.rows, fits(panel + image, target)
-    if choice.held:  # tiles beyond the end, and elements that are not packed
+    rows, level, line = size.rows, fits(panel + image, target), target.caches[0].line
+    if choice.held:  # tiles beyond the end
         rows = -(-rows // (tile.rows * choice.held)) * tile.rows * choice.held
-        level = max(level, level_of_sets(size.element.apart, size.terms, target) if size.element.plain else 1)
-        across = max(target.caches[0].line / (tile.rows * choice.held) - taken.element.bytes, 0)
+    across = 0.0  # parts of lines that come with an element, and are gone before they are used
+    if choice.dot is not None or (size.element.plain and size.element.step == 1):  # lines of its own for each term
+        across = (line - taken.element.bytes) / (tile.rows * max(choice.held, 1))
+        level = level if choice.dot is not None else max(level, level_of_sets(size.element.apart, size.terms, target))
+    elif size.element.plain and tile.rows > room_in(target.caches[0].room(size.element.apart)):
+        across = line - taken.element.bytes
     sums = taken.tile_sums(
         rows,
         taken.terms,
@@ -237,21 +235,17 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     found += transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
         found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
-    elif size.element.plain and not choice.held:
-        found += copy_cycles(-(-size.rows // tile.rows) * tile.rows * size.terms, min(tile.rows, tile.lanes), target)
-    if choice.dot is not None or (size.element.plain and not choice.held):
         level = fits(2 * image, target)
         found += move_cycles(image, level, level, target)
-        if choice.dot is None and size.element.step == 1:  # the rows of a tile are a piece for each term
-            pieces = size.row_tiles(tile) * size.terms * min(size.element.apart / target.page, 1.0)
-            found += pieces * apart_cycles(level, target)
     held = fits(rows * tile.columns * size.bits // 8, target)
     if held > 1 and not choice.held:  # a panel of results on the stack
         found += move_cycles(rows * size.columns * size.bits // 8, held, held, target)
     constant = whole * taken.terms * taken.vector.bytes
     source = where(size.vector, constant * size.own, target)
-    read = constant * panel_cycles(source, target, asked=choice.prefetch > 0)
-    return max(found, read * size.own / size.batch)
+    share = size.own / size.batch
+    read = share * constant * panel_cycles(source, target, asked=choice.prefetch > 0)
+    first = share * found * min(tile.rows / rows, 1.0)  # the others find a panel in a cache
+    return found - first + max(first, read) + target.core.unhidden * min(first, read)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:
@@ -284,18 +278,12 @@ def _hold_transposed(s: Schedule, found: Contraction, readers: Sequence[str], lo
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[str, list[str]]:
-    """Packs the constant, and the other operand where it is no window. Returns the panels; and, where an instruction
-    takes channels of the other operand, the blocks that fill it from elsewhere."""
-    assert found.rows is not None
+    """Packs the constant. Returns the panels; and, where an instruction takes channels of the other operand, the blocks
+    that fill it from elsewhere."""
     panel = pack(s, found, found.vector, found.columns, choice.tile.columns, choice.dot)
     if choice.dot is not None:
         copy_vectors(s, panel, choice.dot.depth, choice.tile.lanes)
         return panel, _lay_out_points(s, found, choice.dot.depth)
-    if found.broadcast.is_plain(found.sizes, found.block.axes[found.rows].var) and not choice.held:
-        rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
-        terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
-        left = known(found.extents[found.rows]) % choice.tile.rows
-        fill_panels(s, rows, s.get_loops(rows)[-2 - terms :][:1], left, choice.masked)
     return panel, []
 
 

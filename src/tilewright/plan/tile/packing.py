@@ -139,16 +139,12 @@ def copy_terms(s: Schedule, copy: str, depth: int, lanes: int) -> None:
     s.vectorize(s.split(inner, 2 * lanes, tail="mask")[1])
 
 
-def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, masked: int = 0) -> None:
-    """Panels are filled in vectors of their width, or of so many lanes under a mask. One over the end, which has places
-    to be filled in, is apart from the others, where there is a loop over `panels`; and so are these places, where it is
-    known that so many elements are `left` for it."""
+def fill_panels(s: Schedule, panel: str, panels: Sequence[Var]) -> None:
+    """Panels are filled in vectors of their width. One over the end, which has places to be filled in, is apart from
+    the others, where there is a loop over `panels`."""
     _end_apart(s, panel, panels)
-    if panels and left and isinstance(only_store(s, panel), Select):
-        s.partition(s.get_loops(with_copies(s, panel)[-1])[-1], left)
     for copy in with_copies(s, panel):
-        lane = s.get_loops(copy)[-1]
-        s.vectorize(s.split(lane, masked, tail="mask")[1] if masked else lane)
+        s.vectorize(s.get_loops(copy)[-1])
 
 
 def fill_turned(s: Schedule, panel: str, lanes: int, panels: Sequence[Var]) -> None:
