@@ -299,6 +299,21 @@ def test_what_is_no_attention_is_left_alone(name: str) -> None:
     assert not attentions(Dataflow(parse_module(text.replace(old, changed)).graph))
 
 
+@pytest.mark.parametrize(
+    ("perm", "view", "inside"), [("1, 0, 2, 3", "2, 1, 16, 16", True), ("0, 1, 3, 2", "1, 2, 8, 32", False)]
+)
+def test_transposed_rows_that_a_view_cuts_are_stored(perm: str, view: str, inside: bool) -> None:
+    """An attention reads keys through a view that keeps rows, as one of heads does, and a transpose before it."""
+    text, shape = Case(20, 16, moved=False).text(), "2, 1, 16, 16" if inside else "1, 2, 16, 16"
+    before = "kh: f32[1, 2, 16, 16] = reshape(k, shape=(1, 2, 16, 16))"
+    lines = f"""moved: f32[{shape}] = transpose(k, perm=({perm}))
+  cut: f32[{view}] = reshape(moved, shape=({view}))
+  kh: f32[1, 2, 16, 16] = reshape(cut, shape=(1, 2, 16, 16))"""
+    assert before in text
+    (nodes,) = attentions(Dataflow(parse_module(text.replace(before, lines)).graph))
+    assert ("moved" in {value.name for node in nodes for value in node.outputs}) == inside
+
+
 def test_few_rows_or_keys_run_as_products_of_their_own() -> None:
     assert not attentions(Dataflow(Case(7, 32).module().graph))
     assert not attentions(Dataflow(Case(32, 7).module().graph))

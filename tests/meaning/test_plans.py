@@ -66,6 +66,21 @@ graph main(x: f32[64, 256], v: f32[256, 256], w: f32[256, 256]) -> y:
     assert found in (["contraction: h", "contraction: g, a, y"], ["contraction: g", "contraction: h, a, y"])
 
 
+@pytest.mark.parametrize(("heads", "stored"), [(4, True), (64, False)])
+def test_rows_whose_elements_lie_apart_are_stored_before_they_are_reduced(heads: int, stored: bool) -> None:
+    """Where the axis that was last fills vectors, rows side by side are read as they lie."""
+    found = plan(f"""
+graph main(x: f32[96, 96, {heads}]) -> y:
+  t: f32[{heads}, 96, 96] = transpose(x, perm=(2, 0, 1))
+  m: f32[{heads}, 96, 1] = reduce(t, kind=max, axes=(2,), keepdims=true)
+  d: f32[{heads}, 96, 96] = sub(t, m)
+  e: f32[{heads}, 96, 96] = exp(d)
+  s: f32[{heads}, 96, 1] = reduce(e, kind=sum, axes=(2,), keepdims=true)
+  y: f32[{heads}, 96, 96] = div(e, s)
+""")
+    assert found == (["cell: t", "row: m, d, e, s, y"] if stored else ["row: t, m, d, e, s, y"])
+
+
 def test_a_cheap_map_is_computed_by_each_reader() -> None:
     found = plan("""
 graph main(x: f32[512, 512]) -> p, q:

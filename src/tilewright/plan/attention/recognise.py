@@ -21,6 +21,7 @@ from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
+from tilewright.ops.movement import TransposeAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.target.target import SHORTEST_LANES
 
@@ -150,11 +151,15 @@ def _before(flow: Dataflow, operands: Iterable[Value], inside: set[Node]) -> set
 
 def _chain(flow: Dataflow, value: Value) -> Iterator[Node]:
     """The nodes that an operand comes through, from the product upwards: they move its elements, or scale them all by
-    one number."""
+    one number; up to a view that cuts rows of a transpose in pieces."""
     node = flow.makers.get(value)
     while node is not None and (node.op.moves or _is_scaling(flow, node)):
         yield node
-        node = flow.makers.get(node.inputs[0])
+        above, before, after = flow.makers.get(node.inputs[0]), node.inputs[0].type.shape, node.outputs[0].type.shape
+        cuts = node.op.pattern is Pattern.VIEW and before[-2:] != after[-2:]
+        if cuts and above is not None and isinstance(above.attrs, TransposeAttributes):
+            return
+        node = above
 
 
 def _is_scaling(flow: Dataflow, node: Node) -> bool:

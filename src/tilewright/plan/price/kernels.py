@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.analysis.dataflow import Dataflow, Reference
+from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import Spec
+from tilewright.ops.movement import TransposeAttributes
 from tilewright.ops.pad import PadAttributes
+from tilewright.ops.reduce import rows_of
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
 from tilewright.store import Json
@@ -65,11 +68,18 @@ def in_a_row(spec: Spec, found: Product) -> bool:
     return columns.axis == spec.output[-1] and bool(terms)
 
 
+def _is_gathered(node: Node, flow: Dataflow, lanes: int) -> bool:
+    """Whether what reduces the rows that a transpose makes cannot load vectors: the axis that was last moves, and has
+    too few elements for one."""
+    moves = isinstance(node.attrs, TransposeAttributes) and node.attrs.perm[-1] < len(node.attrs.perm) - 1
+    return moves and 1 < flow.extent(node.inputs[0].type.shape[-1]) < lanes
+
+
 class CostModel:
     """Prices of kernels of one graph function on one machine: `start` is the seconds in which a kernel begins."""
 
     def __init__(self, flow: Dataflow, target: Target) -> None:
-        self.flow, self.target = flow, target
+        self.flow, self.target, self._lanes = flow, target, target.lanes(f32)
         self.start = target.core.kernel_seconds
         self._weights_stay = kept(sum(flow.bytes(v) for v in flow.constants), target.caches[-1])
         self.transfer = cache(self._transfer)
@@ -81,6 +91,9 @@ class CostModel:
         all else. The outputs of the last node and of those beside it are written."""
         points = self._evaluated(nodes, inside)
         compute = sum(self.compute(node) * points[node] / max(self._points(node), 1) for node in nodes)
+        if any(rows_of(node) is not None for node in nodes):
+            gathered = sum(points[node] for node in nodes if _is_gathered(node, self.flow, self._lanes))
+            compute += gathered / self._lanes * self.target.core.gather_cycles / self.target.core.hertz
         read: dict[Value, float] = {}
         for node in nodes:
             for v in dict.fromkeys(node.inputs):
