@@ -350,18 +350,18 @@ def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> No
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 24, 31, 100])
 def test_rows_of_any_number_ask_for_all_of_the_next_panel(rows: int) -> None:
     """Once there are all tiles that share it; or each tile asks for its own."""
-    case, target = Case("m", 96, 64, True).function(), V3
+    case, target = Case("m", 96, 128, True).function(), V3
     found = [c.choice for c in candidates_of(case, target) if c.choice.prefetch and c.choice.parts]
     assert {c.distance > 0 for c in found} == {True, False}
     for choice in {c.distance > 0: c for c in found}.values():
         s = schedule_for(case, target, choice)
         asked = asked_for(s.func, {"m": rows})
-        panel = choice.tile.columns * 64
+        panel = choice.tile.columns * 128
         lines = range(panel, 2 * panel, choice.prefetch)
         if rows >= (choice.prefetch_tiles or 0) * choice.part.rows:
             assert {at // choice.prefetch for at in asked} >= {at // choice.prefetch for at in lines}
         kernel, rng = tw.build(s.func), np.random.default_rng(rows)
-        x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((rows, 64), (64, 96), (96,)))
+        x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((rows, 128), (128, 96), (96,)))
         y = np.full((rows, 96), np.nan, np.float32)
         kernel(x, w, b, y)
         np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)

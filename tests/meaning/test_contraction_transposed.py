@@ -40,6 +40,7 @@ class Case:
 CASES = {
     "49": Case((1, 40, 49), (24, 40), "n c p, o c -> n o p"),
     "49, epilogue": Case((1, 40, 49), (24, 40), "n c p, o c -> n o p", "bias residual relu"),
+    "channels innermost": Case((1, 49, 40), (24, 40), "n p c, o c -> n o p", "bias"),
     "odd": Case((1, 33, 49), (37, 33), "n c p, o c -> n o p", "bias"),
     "images": Case((3, 17, 25), (19, 17), "n c p, o c -> n o p", "relu"),
     "any images": Case(("n", 17, 25), (19, 17), "n c p, o c -> n o p", "bias relu"),
@@ -174,6 +175,41 @@ def test_choice(outputs: int, depth: int, positions: int, transposed: bool) -> N
 
 def test_only_constants_are_transposed() -> None:
     assert candidates_of(product(512, 2048, 49, scope=""), V3, "transposed") == []
+
+
+@pytest.mark.parametrize("depth", [33, 2048])
+def test_the_other_operand_is_read_in_place(depth: int) -> None:
+    """Nothing but the constant is packed."""
+    made = schedule_for(product(512, depth, 49), V3, template="transposed")
+    assert [b.name for b in allocations(made.func.body) if b.scope is Scope.ARENA] == ["w.cache"]
+
+
+def test_a_panel_from_memory_is_hidden_by_its_first_tile_alone() -> None:
+    """Of many rows, which find it in a cache, tall tiles wait less than short ones that are as fast by registers."""
+    made = candidates_of(product(512, 2048, 48), Target.parse("x86-64-v4"), "transposed")
+    found = {c.choice.tile.rows: c.seconds for c in made if c.choice.tile.vectors == 2}
+    assert found[12] < found[8] < found[6]
+
+
+def test_packed_rows_of_a_constant_are_prefetched() -> None:
+    """Few panels of columns pass by rows that come from far away."""
+    few = choice_for(product(672, 336, 64), V3)
+    assert few.pack_broadcast and few.prefetch > 0
+
+
+def test_a_few_rows_are_one_tile_that_may_prefetch_its_own_panel() -> None:
+    """Rows that lie next to each other need no places of their own in a tile that they fill."""
+    function = tw.parse("""
+func product(x: f32[256, 9], w: f32[256, 1536] in constant, y: f32[9, 1536]):
+  for p in 0..9, o in 0..1536, c in 0..256:
+    block dot(vp = p, vo = o, reduce vc = c):
+      init: y[vp, vo] = 0.0
+      y[vp, vo] += x[vc, vp] * w[vc, vo]
+""")
+    assert isinstance(function, Function)
+    found = [c.choice for c in candidates_of(function, Target.parse("x86-64-v4"))]
+    assert found[0].tile.rows == 9
+    assert 2 * 4096 // (4 * 32) in {c.distance for c in found if c.tile.rows == 9 and c.tile.columns == 32}
 
 
 def test_results_are_transposed_on_the_stack() -> None:

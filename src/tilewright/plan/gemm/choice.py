@@ -176,8 +176,10 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     is none of them."""
     sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    tall = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
-    fitting = contraction.tiles(sums, target, tall, spread=size.spread)
+    fitting = contraction.tiles(sums, target, tallest(target) if size.rows else 1, spread=size.spread)
+    if side_by_side:  # places lie apart by a constant, but for rows over the end
+        even = 0 if size.any_rows else size.rows
+        fitting = [t for t in fitting if t.rows <= free_places(target) or (even and even % t.rows == 0)]
     price = {t: contraction.cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     most = (1 + target.core.unhidden) * min(price.values())
     near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= most]
@@ -206,7 +208,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
             tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // plain.part.rows)
             found.append(replace(plain, prefetch=line, prefetch_tiles=tiles))
         if ahead and even and size.dot is None and (size.any_rows or size.rows <= tile.rows):
-            distance = -(-target.page // (tile.columns * size.vector.bytes))
+            distance = -(-2 * target.page // (tile.columns * size.vector.bytes))
             found.append(replace(plain, prefetch=line, distance=distance))
         yield from found
         held = tile.rows * tile.vectors + tile.vectors + 2  # with what a difference is taken in

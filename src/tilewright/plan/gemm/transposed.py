@@ -113,11 +113,9 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         ahead = target.page // target.caches[0].line
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.vector.bytes), 1)
         for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, most_vectors=most):
-            if size.any_rows:
-                for held in dict.fromkeys((1, lanes // tile.rows if lanes % tile.rows == 0 else 1)):
-                    yield TransposedChoice(tile, line, ahead, written_out(tile, target, any_rows=True), held=held)
-                continue
-            yield TransposedChoice(tile, line, ahead, written_out(tile, target))
+            offered = (1, lanes // tile.rows if lanes % tile.rows == 0 else 1) if size.any_rows else (0,)
+            for held in dict.fromkeys(offered):
+                yield TransposedChoice(tile, line, ahead, written_out(tile, target, any_rows=size.any_rows), held=held)
         dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
         together = size.adds_together and not size.any_rows
         if dot is not None and dot.depth > 1 and size.even % dot.depth == 0 and together:
@@ -234,8 +232,8 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     found = cycles(sums, tile, target) * (left_out(size.edges, tile.rows) if choice.dot is None else 1.0)
     found += transpose_cycles(rows * size.columns, stored, target)
     if choice.dot is not None:
-        found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
         level = fits(2 * image, target)
+        found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
         found += move_cycles(image, level, level, target)
     held = fits(rows * tile.columns * size.bits // 8, target)
     if held > 1 and not choice.held:  # a panel of results on the stack
@@ -281,10 +279,10 @@ def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) ->
     """Packs the constant. Returns the panels; and, where an instruction takes channels of the other operand, the blocks
     that fill it from elsewhere."""
     panel = pack(s, found, found.vector, found.columns, choice.tile.columns, choice.dot)
-    if choice.dot is not None:
-        copy_vectors(s, panel, choice.dot.depth, choice.tile.lanes)
-        return panel, _lay_out_points(s, found, choice.dot.depth)
-    return panel, []
+    if choice.dot is None:
+        return panel, []
+    copy_vectors(s, panel, choice.dot.depth, choice.tile.lanes)
+    return panel, _lay_out_points(s, found, choice.dot.depth)
 
 
 def _lay_out_points(s: Schedule, found: Contraction, depth: int) -> list[str]:
