@@ -105,6 +105,16 @@ def _nest_in(stmt: Stmt) -> _Nest | None:
     return _Nest(tuple(loops), inner) if plain and bound else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """How a nest uses its axes: which one comes `after` each, those that go together with no other (`apart`), and for
+    each access its buffer, the dimensions that stay, the axis that runs over each, and all that move it."""
+
+    after: dict[int, int]
+    apart: set[int]
+    accesses: list[tuple[Buffer, list[int], list[int | None], set[int]]]
+
+
 class _Merging:
     """Which dimensions of buffers go (`single`), and which pairs of dimensions, and of axes of nests, become one."""
 
@@ -118,7 +128,7 @@ class _Merging:
         self.single = {(b, n) for b in self.changing for n, e in enumerate(b.shape) if e is const(1)} - moving
         self.gone = gone
         self.pairs: set[Pair] = set()
-        self.alone = {nest: nest.alone() for nest in nests}
+        self.uses = {nest: self._uses(nest) for nest in nests}
         self._find_pairs()
 
     def dimensions(self, buffer: Buffer) -> list[int]:
@@ -144,31 +154,36 @@ class _Merging:
             for nest in self.nests:
                 self._check(nest)
 
-    def _check(self, nest: _Nest) -> None:
-        """Takes away the pairs that a nest speaks against."""
-        staying = self.axes(nest)
-        places = {nest.axes[n].var: n for n in staying}
-        after = dict(pairwise(staying))
-        apart = {places[v] for v in self.alone[nest] if v in places}
+    def _uses(self, nest: _Nest) -> _Uses:
+        places = {nest.axes[n].var: n for n in self.axes(nest)}
+        apart = {places[v] for v in nest.alone() if v in places}
+        found = []
         for access in nest.accesses():
             kept = self.dimensions(access.buffer)
             at = [self._axis_at(nest, places, access, d) for d in kept]
             moving = [places[v] for d in kept for v in access.indices[d].variables if v in places]
             apart |= {n for n in moving if moving.count(n) > 1 or n not in at}
-            for (d, _), (one, two) in zip(pairwise(kept), pairwise(at), strict=True):
-                if one is None or after.get(one) != two or (nest, one) not in self.pairs:
-                    self.pairs.discard((access.buffer, d))
-            for one, two in after.items():
+            found.append((access.buffer, kept, at, set(moving)))
+        return _Uses(dict(pairwise(self.axes(nest))), apart, found)
+
+    def _check(self, nest: _Nest) -> None:
+        """Takes away the pairs that a nest speaks against."""
+        uses = self.uses[nest]
+        for buffer, kept, at, moving in uses.accesses:
+            for d, (one, two) in zip(kept, pairwise(at), strict=False):
+                if one is None or uses.after.get(one) != two or (nest, one) not in self.pairs:
+                    self.pairs.discard((buffer, d))
+            for one, two in uses.after.items():
                 n = at.index(one) if one in at else len(at)
-                beside = at[n + 1 : n + 2] == [two] and (access.buffer, kept[n]) in self.pairs
+                beside = at[n + 1 : n + 2] == [two] and (buffer, kept[n]) in self.pairs
                 if not beside and (one in moving or two in moving):
                     self.pairs.discard((nest, one))
-        self.pairs -= {(nest, one) for one, two in after.items() if one in apart or two in apart}
+        self.pairs -= {(nest, one) for one, two in uses.after.items() if one in uses.apart or two in uses.apart}
 
     def _axis_at(self, nest: _Nest, places: Mapping[Var, int], access: Access, dimension: int) -> int | None:
         """The axis that runs over all of a dimension of what is accessed, if one does."""
         index = access.indices[dimension]
-        if not index.variables.isdisjoint(self.gone):
+        if not isinstance(index, Var) and not index.variables.isdisjoint(self.gone):
             index = simplify(substitute(index, dict.fromkeys(self.gone, const(0))))
         axis = places.get(index) if isinstance(index, Var) else None
         whole = axis is not None and nest.extent(axis) is access.buffer.shape[dimension]
