@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import (
     COMPOUND,
@@ -26,6 +26,7 @@ from tilewright.loops.nodes import (
     Function,
     Let,
     Load,
+    LoopKind,
     Reserve,
     Seq,
     Stmt,
@@ -138,6 +139,17 @@ def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:
         loops.append(stmt)
         stmt = stmt.body
     return loops, stmt
+
+
+def plain_nest(stmt: Stmt) -> tuple[list[For], Block] | None:
+    """The loops and the block of a nest as operators define it: serial loops from 0 on around a block that runs always,
+    one for each of its axes in their order. None of anything else."""
+    loops, block = perfect_nest(stmt)
+    if not isinstance(block, Block) or block.where is not None or len(loops) != len(block.axes):
+        return None
+    plain = all(loop.kind is LoopKind.SERIAL and loop.begin is const(0) for loop in loops)
+    bound = all(axis.binding is loop.var for axis, loop in zip(block.axes, loops, strict=True))
+    return (loops, block) if plain and bound else None
 
 
 def replace(root: Stmt, old: Stmt, fresh: Stmt) -> Stmt:

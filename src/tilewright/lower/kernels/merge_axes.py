@@ -21,7 +21,7 @@ from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import loads, perfect_nest
+from tilewright.loops.edit import loads, plain_nest
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
@@ -31,7 +31,6 @@ from tilewright.loops.nodes import (
     For,
     Function,
     Load,
-    LoopKind,
     Seq,
     Stmt,
     Store,
@@ -95,14 +94,10 @@ def merge_axes(function: Function) -> Function:
 
 
 def _nest_in(stmt: Stmt) -> _Nest | None:
-    loops, inner = perfect_nest(stmt) if isinstance(stmt, For) else ((), stmt)
-    if not isinstance(inner, Block) or inner.where is not None or not isinstance(inner.body, Store):
+    found = plain_nest(stmt)
+    if found is None or not isinstance(found[1].body, Store) or not isinstance(found[1].init, Store | None):
         return None
-    if not (inner.init is None or isinstance(inner.init, Store)) or len(loops) != len(inner.axes):
-        return None
-    plain = all(loop.kind is LoopKind.SERIAL and loop.begin is const(0) for loop in loops)
-    bound = all(a.binding is loop.var for a, loop in zip(inner.axes, loops, strict=True))
-    return _Nest(tuple(loops), inner) if plain and bound else None
+    return _Nest(tuple(found[0]), found[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.expr.nodes import Const, Expr
-from tilewright.loops.edit import loaded_buffers, map_loads, perfect_nest, statements, stored_buffers
-from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, For, Load, Seq, Stmt, Store, View, seq
+from tilewright.loops.edit import loaded_buffers, map_loads, plain_nest, statements, stored_buffers
+from tilewright.loops.nodes import Alloc, Buffer, CallFunction, Load, Seq, Stmt, Store, View, seq
 
 
 def put_numbers(body: Stmt) -> Stmt:
@@ -40,20 +40,14 @@ def put_numbers(body: Stmt) -> Stmt:
 
 def _filled(stmt: Stmt) -> tuple[Buffer, Const] | None:
     """The buffer that a nest fills with one number, each element by an iteration of its loops, and the number."""
-    loops, block = perfect_nest(stmt) if isinstance(stmt, For) else ([], stmt)
-    if not isinstance(block, Block) or block.where is not None or block.init is not None:
+    nest = plain_nest(stmt)
+    if nest is None or nest[1].init is not None:
         return None
-    store = block.body
+    (loops, block), store = nest, nest[1].body
     if not isinstance(store, Store) or not isinstance(store.value, Const) or store.value.lanes != 1:
         return None
-    bound = [loop.var for loop in loops] == [axis.binding for axis in block.axes]
-    whole = [loop.end for loop in loops] == list(store.buffer.shape) and all(_begins_at_zero(loop) for loop in loops)
     points = tuple(axis.var for axis in block.axes) == store.indices
-    return (store.buffer, store.value) if bound and whole and points else None
-
-
-def _begins_at_zero(loop: For) -> bool:
-    return isinstance(loop.begin, Const) and loop.begin.value == 0
+    return (store.buffer, store.value) if points and [loop.end for loop in loops] == list(store.buffer.shape) else None
 
 
 def _changed(stmt: Stmt) -> Iterator[Buffer]:

@@ -12,7 +12,7 @@ from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.memory import Memory, own_loads, readers_of, writers_of
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Div, Expr, Var, const
+from tilewright.expr.nodes import Call, Div, Expr, Var
 from tilewright.loops import edit
 from tilewright.loops.edit import (
     allocations,
@@ -20,7 +20,7 @@ from tilewright.loops.edit import (
     loaded_buffers,
     loops_around,
     path_to,
-    perfect_nest,
+    plain_nest,
     statements,
     stored_buffers,
 )
@@ -199,18 +199,13 @@ def _defined_inlined(function: Function, once: bool) -> tuple[Function, set[Buff
 
 def _defining(stmt: Stmt) -> Store | None:
     """The store of a nest that stores each element of a buffer by an iteration of its own, and sums nothing up."""
-    loops, block = perfect_nest(stmt) if isinstance(stmt, For) else ([], stmt)
-    if not isinstance(block, Block) or block.reduce or block.init is not None or block.where is not None:
+    nest = plain_nest(stmt)
+    if nest is None or nest[1].reduce or nest[1].init is not None or not isinstance(nest[1].body, Store):
         return None
-    store = block.body
-    bound = {axis.var: loop for axis, loop in zip(block.axes, loops, strict=False) if axis.binding is loop.var}
-    if not isinstance(store, Store) or len(bound) != len(loops) or len(loops) != len(block.axes):
-        return None
-    if len(store.indices) != len(bound) or set(store.indices) != set(bound):
-        return None
-    ends = zip(store.indices, store.buffer.shape, strict=True)
-    whole = all(bound[i].end is e and bound[i].begin is const(0) for i, e in ends if isinstance(i, Var))
-    return store if whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
+    store, ends = nest[1].body, {axis.var: loop.end for axis, loop in zip(nest[1].axes, nest[0], strict=True)}
+    each = len(store.indices) == len(ends) and set(store.indices) == set(ends)
+    whole = each and [ends[i] for i in store.indices if isinstance(i, Var)] == list(store.buffer.shape)
+    return store if whole else None
 
 
 def _producer(function: Function, buffer: Buffer) -> Block | None:
