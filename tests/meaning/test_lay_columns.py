@@ -58,7 +58,7 @@ def test_small_images_are_laid_side_by_side(text: str) -> None:
 
 
 def test_products_of_places_are() -> None:
-    assert laid(points(8, 128, 256, 2)) == ["contract", "contract", "transpose"]
+    assert laid(points(8, 128, 256, 2)) == ["transpose", "contract", "transpose"]
 
 
 def test_places_are_terms_of_the_gradient_of_weights() -> None:

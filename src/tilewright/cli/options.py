@@ -72,7 +72,7 @@ Level = Annotated[
 ]
 
 PASSES = (
-    "simplify, keep-packed, integers, whole-numbers, fold, reciprocals, sink, lay-columns, merge, in-place, "
+    "simplify, keep-packed, integers, whole-numbers, fold, reciprocals, sink, units, lay-columns, merge, in-place, "
     "merge-products, turn-places, winograd, merge-taps, lay-out, orient, fold-oriented, strassen, reduce-precision, "
     "shift-signs, widen, share, drop, plan, run-late, schedule, hoist, share-out, overwrite, alternate, "
     "fuse-multiply-add, simplify-indices, full-masks, move-lanes"

@@ -26,6 +26,7 @@ from tilewright.core.tuned import UNTUNED, Tuned
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.transport import dumps, loads
+from tilewright.lower.graph.drop_units import drop_units
 from tilewright.lower.graph.eliminate_common import eliminate_common
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.fold_constants import fold_constants
@@ -95,6 +96,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("reciprocals", multiply_reciprocals, GRAPH, since=3),
         Pass("sink", sink_constants, GRAPH, since=1),
+        Pass("units", drop_units, GRAPH, since=1),
         Pass("lay-columns", lambda module: lay_columns(module, target), GRAPH, since=2),
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", lambda module: read_in_place(module, target), GRAPH, since=1),

@@ -46,7 +46,8 @@ def _fold(module: Module, function: GraphFunction, limit: int) -> Module:
             _note(edit, known, edit.keep(node), limit)
             continue
         edit.source = node.source
-        values = tuple([_constant(edit, old, array) for old, array in zip(node.outputs, results, strict=True)])
+        name = _moved_constant(edit, node)
+        values = tuple([_constant(edit, name or old.name, a) for old, a in zip(node.outputs, results, strict=True)])
         known.update(zip(values, results, strict=True))
         if edit.replace(node, values):
             first.setdefault(key, values)
@@ -100,12 +101,19 @@ def _module_elements(edit: Edit, value: Value) -> int:
     return 0 if array is None else math.prod(array.shape)
 
 
-def _constant(edit: Edit, old: Value, array: Held) -> Value:
+def _moved_constant(edit: Edit, node: Node) -> str | None:
+    """The name of the constant whose elements, and no others, a node moves: people know it by that."""
+    inputs = edit.inputs(node)
+    moves = node.op.moves or node.op.pattern is Pattern.VIEW
+    return edit.constant_name(inputs[0]) if moves and len(inputs) == 1 else None
+
+
+def _constant(edit: Edit, name: str, array: Held) -> Value:
     """The value of a new node for a result: `full` for a single element, else a constant of the module."""
     if isinstance(array, Pending) or array.size != 1:
-        return edit.constant(array, old.name)
+        return edit.constant(array, name)
     dtype = from_numpy(array.dtype)
     assert dtype is not None
-    node = edit.typed("full", (), {"value": const(array.item(), dtype), "shape": array.shape}, old.name)
+    node = edit.typed("full", (), {"value": const(array.item(), dtype), "shape": array.shape}, name)
     assert node is not None
     return edit.add(node).outputs[0]

@@ -77,12 +77,10 @@ class _Columns(Edit):
             return None
         self.source = node.source
         spec = maps.spec
-        sizes = tuple([(a, maps.extent(a)) for a in laid.axes if _is_summed(spec, laid.operand, a)])
-        own = Spec((spec.operands[laid.operand],), laid.axes, ())
         operands: list[tuple[Affine, ...]] = list(spec.operands)
         operands[laid.operand] = tuple([Affine(((a, 1),)) for a in laid.axes])
         product = Spec(tuple(operands), laid.output, ())
-        copied = self._add("contract", (inputs[laid.operand],), {"spec": str(own), "sizes": sizes}, "columns")
+        copied = self._copied(inputs[laid.operand], maps, laid)
         if copied is None:
             return None
         inputs[laid.operand] = copied
@@ -91,6 +89,15 @@ class _Columns(Edit):
             return found
         perm = tuple([laid.output.index(a) for a in spec.output])
         return self._add("transpose", (found,), {"perm": perm}, node.outputs[0].name)
+
+    def _copied(self, value: Value, maps: IndexMaps, laid: _Laid) -> Value | None:
+        indices = maps.spec.operands[laid.operand]
+        axes = [i.axis for i in indices]
+        if None not in axes:
+            return self._add("transpose", (value,), {"perm": tuple([axes.index(a) for a in laid.axes])}, "columns")
+        sizes = tuple([(a, maps.extent(a)) for a in laid.axes if a not in axes])
+        own = Spec((indices,), laid.axes, ())
+        return self._add("contract", (value,), {"spec": str(own), "sizes": sizes}, "columns")
 
     def _add(self, op: str, inputs: tuple[Value, ...], attrs: dict[str, object], name: str) -> Value | None:
         node = self.typed(op, inputs, attrs, name)
@@ -171,11 +178,6 @@ def _has_places(maps: IndexMaps, laid: _Laid) -> bool:
     """Whether columns are places of a window."""
     sums = [i.terms for i in maps.spec.operands[laid.operand] if i.axis is None]
     return all(any(axis in laid.columns for axis, _ in terms[1:]) for terms in sums) and bool(sums)
-
-
-def _is_summed(spec: Spec, operand: int, axis: str) -> bool:
-    """Whether an axis of an operand is in sums alone there."""
-    return all(i.axis != axis for i in spec.operands[operand])
 
 
 def _count(maps: IndexMaps, axes: tuple[str, ...]) -> int:
