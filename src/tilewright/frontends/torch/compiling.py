@@ -13,7 +13,7 @@ from tilewright.frontends.torch.options import Options
 from tilewright.frontends.torch.parted import Part, parts_of
 from tilewright.frontends.torch.ports import Node, Ports
 from tilewright.frontends.torch.reader import Reader
-from tilewright.frontends.torch.stages import Piece, is_called, part
+from tilewright.frontends.torch.stages import Piece, part
 from tilewright.frontends.torch.weights import Cache
 from tilewright.graph.nodes import Module
 from tilewright.runtime.executable import Executable
@@ -53,9 +53,7 @@ class Compiler:
 
     def call(self) -> Call:
         """The function that runs the graph."""
-        captured = self.captured
-        own = [n for n in captured.nodes if n.op == "get_attr" or is_called(n)]
-        eager = set(self._found(self._reader(captured.placeholders, own, ()).failed))
+        captured, eager = self.captured, set[Node]()
         while True:
             source, problem = self._written(part(captured.nodes, eager, captured.whole))
             if source is not None:
@@ -69,18 +67,20 @@ class Compiler:
         return failed
 
     def _written(self, parts: Sequence[Piece | Node]) -> tuple[Source | None, Mapping[Node, str]]:
-        """The source of a call by these steps; None, and the nodes of a piece that cannot be compiled as one."""
+        """The source of a call by these steps; None, and the nodes that are not supported, or those of a piece that
+        cannot be compiled as one. All pieces are read before any is compiled."""
         source, self.steps = self.captured.begin(), []
+        readers = {p: self._reader(p.inputs, p.nodes, p.outputs) for p in parts if isinstance(p, Piece)}
+        failed = {node: why for reader in readers.values() for node, why in reader.failed.items()}
+        if failed:
+            return None, failed
         for piece in parts:
             if not isinstance(piece, Piece):
                 source.eager(piece)
                 self.steps.append(piece)
                 continue
-            reader = self._reader(piece.inputs, piece.nodes, piece.outputs)
-            if reader.failed:
-                return None, reader.failed
             try:
-                step = self._step(reader, piece)
+                step = self._step(readers[piece], piece)
                 source.compiled(step.ports, step.executable, step.cache, step.parts)
                 self.steps.append(step)
             except Unsupported as error:
