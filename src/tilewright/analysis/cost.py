@@ -18,7 +18,7 @@ from tilewright.analysis.regions import Region, access_region, cover
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.intrinsics import FREE
-from tilewright.expr.nodes import Add, Call, Div, Expr, Max, Min, Mod, Mul, Rem, Sub, Var, const
+from tilewright.expr.nodes import Add, Call, Const, Div, Expr, Max, Min, Mod, Mul, Rem, Sub, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import decompose
 from tilewright.loops.edit import allocations
@@ -110,6 +110,8 @@ def _flops(stmt: Stmt, around: Ranges, fixed: Collection[Var]) -> Expr:
         case For():
             extent = stmt.extent
             inner = _flops(stmt.body, {**around, stmt.var: Range(stmt.begin, extent)}, fixed)
+            if isinstance(extent, Const):
+                return inner * max(int(extent.value), 0)
             bounds = interval(extent, around)
             return inner * simplify(maximum(extent if bounds is None else bounds.high, 0))
         case Block():

@@ -130,6 +130,7 @@ class Kernels:
         """So many sums hide the latency of an addition: more only take registers."""
         self._kernel, self._entries = cache(self._make), cache(self._grow)
         self._sum_of, self._joined = cache(self._find_sum), cache(self._join)
+        self._wide = cache(self._find_wide)
 
     def cut(self, references: Iterable[Reference]) -> Cut:
         """The assignment that cuts these references."""
@@ -208,22 +209,19 @@ class Kernels:
 
     def _join(self, one: Kernel, other: Kernel) -> Kernel | None:
         """Two kernels of sums as one; None if they share too little, or if that is not cheaper."""
-        nodes = self._in_order({*one.nodes, *other.nodes})
         roots = (*one.beside, one.root, *other.beside, other.root)
-        places = [self.flow.place[root] for root in roots]
-        if (
-            len(roots) > self._most_sums
-            or len(nodes) > KERNEL_NODES
-            or self._wide(one).isdisjoint(self._wide(other))
-            or any(min(places) < n < max(places) for n in self.flow.shaping)
-        ):
+        if len(roots) > self._most_sums or self._wide(one).isdisjoint(self._wide(other)):
+            return None
+        nodes, places = self._in_order({*one.nodes, *other.nodes}), [self.flow.place[root] for root in roots]
+        first, last = min(places), max(places)
+        if len(nodes) > KERNEL_NODES or any(first < n < last for n in self.flow.shaping):
             return None
         inside, beside = one.inside | other.inside, tuple(n for n in roots if n is not nodes[-1])
         cost = self.model.kernel(nodes, inside, beside)
         apart = one.cost.seconds + other.cost.seconds
         return Kernel(nodes, inside, MULTI_AGGREGATE, cost, beside) if cost.seconds < apart else None
 
-    def _wide(self, kernel: Kernel) -> set[Value]:
+    def _find_wide(self, kernel: Kernel) -> set[Value]:
         """The values that a kernel of sums reads or computes for each point that is reduced."""
         points = next(self.flow.elements(n.inputs[0]) for n in kernel.nodes if n in self.flow.alike)
         made = [v for n in kernel.nodes if not is_free(n) for v in n.outputs]

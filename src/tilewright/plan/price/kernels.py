@@ -71,8 +71,19 @@ def in_a_row(spec: Spec, found: Product) -> bool:
 def _is_gathered(node: Node, flow: Dataflow, lanes: int) -> bool:
     """Whether what reduces the rows that a transpose makes cannot load vectors: the axis that was last moves, and has
     too few elements for one."""
-    moves = isinstance(node.attrs, TransposeAttributes) and node.attrs.perm[-1] < len(node.attrs.perm) - 1
-    return moves and 1 < flow.extent(node.inputs[0].type.shape[-1]) < lanes
+    perm = node.attrs.perm if isinstance(node.attrs, TransposeAttributes) else ()
+    return bool(perm) and perm[-1] < len(perm) - 1 and 1 < flow.extent(node.inputs[0].type.shape[-1]) < lanes
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What a kernel's price takes of a node alone: the seconds of each of its points, what it reads, and whether it
+    reduces rows, or makes rows that cannot be loaded as vectors."""
+
+    compute: float
+    references: tuple[Reference, ...]
+    has_rows: bool
+    is_gathered: bool
 
 
 class CostModel:
@@ -85,25 +96,34 @@ class CostModel:
         self.transfer = cache(self._transfer)
         self.compute = cache(self._compute)
         self._points = cache(self._count_points)
+        self._about = cache(self._look_at)
 
     def kernel(self, nodes: Sequence[Node], inside: Collection[Reference], beside: Collection[Node] = ()) -> KernelCost:
         """The cost of a kernel of these nodes in program order, that computes the references inside it itself and reads
         all else. The outputs of the last node and of those beside it are written."""
         points = self._evaluated(nodes, inside)
-        compute = sum(self.compute(node) * points[node] / max(self._points(node), 1) for node in nodes)
-        if any(rows_of(node) is not None for node in nodes):
-            gathered = sum(points[node] for node in nodes if _is_gathered(node, self.flow, self._lanes))
-            compute += gathered / self._lanes * self.target.core.gather_cycles / self.target.core.hertz
+        compute, in_rows, gathered = 0.0, False, 0
         read: dict[Value, float] = {}
         for node in nodes:
-            for v in dict.fromkeys(node.inputs):
-                if Reference(v, node) not in inside:
+            about = self._about(node)
+            compute += about.compute * points[node]
+            in_rows, gathered = in_rows or about.has_rows, gathered + (points[node] if about.is_gathered else 0)
+            for reference in about.references:
+                if reference not in inside:
+                    v = reference.value
                     part = min(points[node] / max(self.flow.elements(v), 1), 1.0) if node.op.reads_part else 1.0
                     read[v] = max(read.get(v, 0.0), self.transfer(v) * part)
+        if in_rows:
+            compute += gathered / self._lanes * self.target.core.gather_cycles / self.target.core.hertz
         written = [v for node in (*beside, nodes[-1]) for v in node.outputs]
         kept = [r.value for r in inside if self._is_kept(r)]
         moved, stored = (sum(map(self.transfer, found)) for found in (kept, [*written, *kept]))
         return KernelCost(self.start, sum(read.values()) + moved, stored, compute)
+
+    def _look_at(self, node: Node) -> _About:
+        references = tuple([Reference(v, node) for v in dict.fromkeys(node.inputs)])
+        each = self.compute(node) / max(self._points(node), 1)
+        return _About(each, references, rows_of(node) is not None, _is_gathered(node, self.flow, self._lanes))
 
     def _is_kept(self, reference: Reference) -> bool:
         """Whether a kernel stores all of a value before it reads it: a padded image that sums of all channels read."""
