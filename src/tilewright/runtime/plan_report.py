@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from tilewright.analysis.cost import count_flops
 from tilewright.analysis.dataflow import Dataflow
 from tilewright.analysis.sizes import Sizes, sizes_of_call
+from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Expr
+from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
 from tilewright.loops.nodes import Function
@@ -109,19 +111,34 @@ class PlanReport:
         return next((row for row in self.parts if kernel in row.kernels), None)
 
 
+def calls_of(planned: Module) -> dict[Value, Call]:
+    """The call that makes each value, in a module that calls kernels."""
+    graphs = (f for f in planned.functions.values() if isinstance(f, GraphFunction))
+    return {v: n.attrs for graph in graphs for n in graph.nodes if isinstance(n.attrs, Call) for v in n.outputs}
+
+
 def callees_of(planned: Module) -> dict[Value, str]:
     """The function that makes each value, in a module that calls kernels."""
-    graphs = (f for f in planned.functions.values() if isinstance(f, GraphFunction))
-    calls = ((n.attrs.callee, n) for graph in graphs for n in graph.nodes if isinstance(n.attrs, Call))
-    return {v: name for name, node in calls for v in node.outputs}
+    return {v: call.callee for v, call in calls_of(planned).items()}
 
 
 def report(plans: Mapping[str, Plan], module: Module, planned: Module, target: Target) -> PlanReport:
     """The report on the plans of a module's graph functions, by their names; `planned` is the module that calls the
     kernels."""
-    names = callees_of(planned)
-    flops = {name: count_flops(f) for name, f in planned.functions.items() if isinstance(f, Function)}
-    calls = [(k, names[k.outputs[0]]) for plan in plans.values() for k in plan.kernels]
-    rows = tuple([KernelRow(k.nodes, k.inside, k.template, k.cost, k.beside, name=n, flops=flops[n]) for k, n in calls])
+    made, names = calls_of(planned), callees_of(planned)
+    counted = {f: count_flops(f) for f in planned.functions.values() if isinstance(f, Function)}
+
+    def flops(call: Call) -> Expr:
+        callee = planned.functions[call.callee]
+        assert isinstance(callee, Function)
+        return simplify(substitute(counted[callee], dict(zip(callee.symbols, call.symbols, strict=True))))
+
+    calls = [(k, made[k.outputs[0]]) for plan in plans.values() for k in plan.kernels]
+    rows = tuple(
+        [
+            KernelRow(k.nodes, k.inside, k.template, k.cost, k.beside, name=call.callee, flops=flops(call))
+            for k, call in calls
+        ]
+    )
     parts = tuple(PartRow.of(part, names) for plan in plans.values() for part in plan.parts if part.kernels)
     return PlanReport(rows, parts, module.with_constants({}), dict(plans), target)

@@ -102,7 +102,8 @@ def task_of(planned: Module, function: Function, sizes: Mapping[str, int]) -> Ta
         return None
     dims, attrs = _dimensions(function), places[0].attrs
     assert isinstance(attrs, Call)
-    told = {s.name: e for s, e in zip(function.symbols, attrs.symbols, strict=True) if s not in dims}
+    numbers_of_call = zip(function.symbols, attrs.symbols, strict=True)
+    told = {s.name: e for s, e in numbers_of_call if s not in dims or isinstance(e, Const)}
     if not all(isinstance(e, Const) for e in told.values()):
         return None
     assumed = Sizes({s: sizes[s.name] for s in function.symbols if s.name in sizes})

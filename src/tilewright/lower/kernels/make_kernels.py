@@ -28,7 +28,7 @@ from tilewright.loops.symbols import free_symbols
 from tilewright.lower.kernels.define import define
 from tilewright.lower.kernels.form import form_of_kernel
 from tilewright.lower.kernels.merge_axes import merge_axes
-from tilewright.lower.kernels.put_numbers import put_numbers
+from tilewright.lower.kernels.share_sizes import share_sizes
 from tilewright.lower.kernels.share_slices import share_slices
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Plan
@@ -43,7 +43,8 @@ images so small, or windows so wide, that terms of zeros count."""
 def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:
     """The module with a loops function for each kernel of the plan of each graph function, and calls of them there."""
     known = _Programs()
-    return over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
+    made = over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
+    return share_sizes(made, known.plain)
 
 
 def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
@@ -60,11 +61,10 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
         if met is None:
             name = _unique(_name(kernel), {*module.functions, *functions})
             function = _function(name, kernel, inputs, fixed)
-            if not any(node.op.known_by_axes for node in kernel.nodes):
-                function = merge_axes(function)
-            met = known.enter(form, function)
-            if met[0] == function.name:
-                functions[function.name] = function
+            plain = not any(node.op.known_by_axes for node in kernel.nodes)
+            met = known.enter(form, merge_axes(function) if plain else function, plain=plain)
+            if met[0] == name:
+                functions[name] = known.functions[name]
         name, symbols = met
         attrs = Call(name, tuple([told.numbers.get(v, v) for v in symbols]), tuple(v.type for v in outputs))
         calls[root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), ", ".join(kernel.source))
@@ -75,7 +75,7 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     made = module.with_function(graph.replace(nodes=tuple(nodes)))
     for function in functions.values():
         made = made.with_function(function)
-    return made
+    return share_sizes(made, known.plain)
 
 
 def _constants_late(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -97,6 +97,9 @@ class _Programs:
     kernels the graph tells already that they are one met before, and their programs need not be made."""
 
     def __init__(self) -> None:
+        self.functions: dict[str, Function] = {}
+        self.plain: set[str] = set()
+        """The names of those that are made of points and sums."""
         self._by_kernel: dict[Form, tuple[str, tuple[Var, ...]]] = {}
         self._alike: dict[Form, list[Function]] = {}
         self._forms: dict[Function, Form] = {}
@@ -105,12 +108,14 @@ class _Programs:
         """The name and the symbols of the program of kernels of this form, once there is one."""
         return self._by_kernel.get(form)
 
-    def enter(self, form: Form, function: Function) -> tuple[str, tuple[Var, ...]]:
+    def enter(self, form: Form, function: Function, *, plain: bool) -> tuple[str, tuple[Var, ...]]:
         """The same, of a form not met before: those of the first function that is the same program."""
         alike = self._alike.setdefault(_outline(function), [])
         first = next((f for f in alike if self._form(f) == self._form(function)), function)
         if first is function:
             alike.append(function)
+            self.functions[function.name] = function
+            self.plain |= {function.name} if plain else set()
         self._by_kernel[form] = first.name, function.symbols
         return self._by_kernel[form]
 
@@ -164,7 +169,7 @@ def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mappi
                 build.add(Alloc(own[v]))
         operands = tuple(own[v] if Reference(v, node) in kernel.inside else read[v] for v in node.inputs)
         define(build, node, operands, tuple(own[v] for v in node.outputs))
-    body = put_numbers(build.body())
+    body = build.body()
     params = (*read.values(), *(own[v] for v in outputs))
     return Function(name, free_symbols(body, params), params, body, len(outputs), kernel.source)
 

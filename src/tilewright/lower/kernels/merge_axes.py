@@ -44,7 +44,7 @@ Pair = tuple[object, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Nest:
+class Nest:
     """A block in loops over its axes alone, each from 0."""
 
     loops: tuple[For, ...]
@@ -85,7 +85,7 @@ class _Nest:
 def merge_axes(function: Function) -> Function:
     """The function with as few axes as it needs; itself where it is not made of points and sums alone."""
     body = function.body.body if isinstance(function.body, Seq) else (function.body,)
-    found = {s: _nest_in(s) for s in body if not isinstance(s, Alloc)}
+    found = {s: nest_in(s) for s in body if not isinstance(s, Alloc)}
     nests = [nest for nest in found.values() if nest is not None]
     if len(nests) < len(found):
         return function
@@ -93,11 +93,11 @@ def merge_axes(function: Function) -> Function:
     return merging.made(body, found) if merging.pairs or merging.single else function
 
 
-def _nest_in(stmt: Stmt) -> _Nest | None:
+def nest_in(stmt: Stmt) -> Nest | None:
     found = plain_nest(stmt)
     if found is None or not isinstance(found[1].body, Store) or not isinstance(found[1].init, Store | None):
         return None
-    return _Nest(tuple(found[0]), found[1])
+    return Nest(tuple(found[0]), found[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class _Uses:
 class _Merging:
     """Which dimensions of buffers go (`single`), and which pairs of dimensions, and of axes of nests, become one."""
 
-    def __init__(self, function: Function, nests: Sequence[_Nest]) -> None:
+    def __init__(self, function: Function, nests: Sequence[Nest]) -> None:
         self.function, self.nests = function, nests
         self.buffers = dict.fromkeys([*function.params, *(a.buffer for nest in nests for a in nest.accesses())])
         gone = {a.var for nest in nests for a in nest.without_extent()}
@@ -130,7 +130,7 @@ class _Merging:
         """The dimensions that stay."""
         return [n for n in range(len(buffer.shape)) if (buffer, n) not in self.single]
 
-    def axes(self, nest: _Nest) -> list[int]:
+    def axes(self, nest: Nest) -> list[int]:
         """The axes that stay."""
         return [n for n, axis in enumerate(nest.axes) if axis.var not in self.gone]
 
@@ -149,7 +149,7 @@ class _Merging:
             for nest in self.nests:
                 self._check(nest)
 
-    def _uses(self, nest: _Nest) -> _Uses:
+    def _uses(self, nest: Nest) -> _Uses:
         places = {nest.axes[n].var: n for n in self.axes(nest)}
         apart = {places[v] for v in nest.alone() if v in places}
         found = []
@@ -161,7 +161,7 @@ class _Merging:
             found.append((access.buffer, kept, at, set(moving)))
         return _Uses(dict(pairwise(self.axes(nest))), apart, found)
 
-    def _check(self, nest: _Nest) -> None:
+    def _check(self, nest: Nest) -> None:
         """Takes away the pairs that a nest speaks against."""
         uses = self.uses[nest]
         for buffer, kept, at, moving in uses.accesses:
@@ -175,7 +175,7 @@ class _Merging:
                     self.pairs.discard((nest, one))
         self.pairs -= {(nest, one) for one, two in uses.after.items() if one in uses.apart or two in uses.apart}
 
-    def _axis_at(self, nest: _Nest, places: Mapping[Var, int], access: Access, dimension: int) -> int | None:
+    def _axis_at(self, nest: Nest, places: Mapping[Var, int], access: Access, dimension: int) -> int | None:
         """The axis that runs over all of a dimension of what is accessed, if one does."""
         index = access.indices[dimension]
         if not isinstance(index, Var) and not index.variables.isdisjoint(self.gone):
@@ -194,7 +194,7 @@ class _Merging:
                 found.append([n])
         return found
 
-    def made(self, body: Sequence[Stmt], found: dict[Stmt, _Nest | None]) -> Function:
+    def made(self, body: Sequence[Stmt], found: dict[Stmt, Nest | None]) -> Function:
         """The function with its dimensions and axes in groups."""
         shapes = {b: self.groups(b, self.dimensions(b)) for b in self.buffers}
         buffers = {b: _shaped(b, [_product([b.shape[n] for n in group]) for group in shapes[b]]) for b in shapes}
@@ -208,7 +208,7 @@ class _Merging:
         params = tuple([buffers[b] for b in self.function.params])
         return self.function.replace(params=params, body=seq(*result))
 
-    def _rewritten(self, nest: _Nest, shapes: dict[Buffer, list[list[int]]], buffers: dict[Buffer, Buffer]) -> Stmt:
+    def _rewritten(self, nest: Nest, shapes: dict[Buffer, list[list[int]]], buffers: dict[Buffer, Buffer]) -> Stmt:
         values: dict[Expr, Expr] = {a.var: const(0) for a in nest.axes if a.var in self.gone}
         loops, axes = [], []
         for group in self.groups(nest, self.axes(nest)):
