@@ -138,6 +138,29 @@ def test_what_crashes_when_it_is_loaded_again_costs_itself_alone(task: Task, tar
         assert len(trials.time([0], 2)) == 1
 
 
+class Idle:
+    """A program that stores nothing."""
+
+    def __call__(self, *feeds: np.ndarray[Any, Any], out: Any = None) -> Any:
+        return out
+
+
+def test_programs_store_to_the_same_memory(task: Task, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In which one that stores nothing does not find the right results."""
+    default, other, _ = programs(task, target)
+    monkeypatch.setattr(trial, "_state", trial._State())
+    trial.work(pickle.dumps(trial.Begin(task.sizes, 1 << 10)))
+    for number, program in enumerate((default, other)):
+        assert not pickle.loads(trial.work(pickle.dumps(trial.Load(number, program)))).wrong
+    (memory,) = trial._state.results
+    right = memory.copy()
+    memory[...] = 0
+    assert len(pickle.loads(trial.work(pickle.dumps(trial.Time((1,), 2, 0))))[0]) == 2
+    assert memory == pytest.approx(right, rel=trial.TOLERANCE)
+    assert "is off by nan" in trial._load(2, Idle()).wrong  # type: ignore[arg-type]
+    assert list(trial._state.programs) == [0, 1]
+
+
 def test_a_process_that_ends_between_messages_is_begun_again(task: Task, target: Target) -> None:
     default, other, _ = programs(task, target)
     with Trials(task.sizes, 0) as trials:

@@ -139,7 +139,7 @@ class Trials:
             self._start()
             if not self._loaded.keys() >= set(numbers):
                 raise Failed(f"one of {len(numbers)} could not be loaded again")
-            calls = rounds * sum(self._seconds.get(number, 0.0) for number in numbers)
+            calls = 2 * rounds * sum(self._seconds.get(number, 0.0) for number in numbers)
             answer = self._ask(Time(tuple(numbers), rounds, seed), PATIENCE + SLOWER * calls)
         except Ended as error:
             self._fresh = True

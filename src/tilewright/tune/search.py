@@ -155,7 +155,7 @@ class Search:
         """The times of programs over the default's: all of them, and the best third longer."""
         found: dict[int, float] = {}
         if loaded:
-            rounds = round(TURN_SECONDS / (self.default_seconds + self.flush / FLUSHED_RATE))
+            rounds = round(TURN_SECONDS / (2 * self.default_seconds + self.flush / FLUSHED_RATE))
             rounds = min(max(rounds, LEAST), MOST)
             found |= self._raced(list(loaded), rounds)
             ahead = sorted(found, key=lambda number: found[number])[: max(1, len(found) // 3)]
