@@ -36,8 +36,10 @@ from tilewright.runtime.machine import measured
 from tilewright.target import Target, native
 from tilewright.tune.measure import Failed, Makers, Trials
 from tilewright.tune.space import space_of
-from tilewright.tune.strategy import ALIKE
 from tilewright.tune.task import Task, task_of
+
+ALIKE = 3
+"""Choices that share a tile of registers, at most."""
 
 LAYERS: Mapping[str, tuple[int, int]] = {
     "768 -> 2304": (768, 2304),

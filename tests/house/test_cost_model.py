@@ -133,8 +133,8 @@ def test_what_was_measured_of_a_kernel_outweighs_the_model() -> None:
     first = strategy.draw()
     assert all(c.features["spills"] == 0 for c in first[:7])
     strategy.learn({c.name: c.price * (2 - c.features["spills"]) for c in choices[::2]})
-    ranked = sorted(strategy._expected().items(), key=lambda row: row[1])
-    assert all(name < "060" for name, _ in ranked[:20])
+    ranked = sorted(zip(strategy.belief().mean, strategy.space, strict=True), key=lambda row: float(row[0]))
+    assert all(choice.name < "060" for _, choice in ranked[:20])
 
 
 def test_the_model_that_ranks_best_is_taken() -> None:

@@ -407,10 +407,42 @@ def test_what_prices_leave_out_is_learned() -> None:
     """Choices with one value of a field take twice as long as their prices say."""
     choices = [("t", {"a": a, "b": b}) for a in range(3) for b in range(5)]
     rows = [n for n, (_, c) in enumerate(choices) if c["b"] < 4]
-    factors = Residual(choices).factors(rows, [2.0 if choices[n][1]["a"] == 1 else 1.0 for n in rows])
-    found = dict(zip(((c["a"], c["b"]) for _, c in choices), factors, strict=True))
+    residual = Residual(choices, [0.0] * 15)
+    belief = residual.belief(rows, np.log([2.0 if choices[n][1]["a"] == 1 else 1.0 for n in rows]))
+    found = dict(zip(((c["a"], c["b"]) for _, c in choices), np.exp(belief.mean), strict=True))
     assert found[1, 4] > 1.5 > 1.2 > found[0, 4]
-    assert list(Residual(choices).factors([], [])) == [1.0] * 15
+    assert list(residual.belief([], []).mean) == [0.0] * 15
+
+
+def test_what_holds_for_two_fields_together_is_learned() -> None:
+    """Choices are slow where exactly one of two flags is set, which no sum over fields can say."""
+    choices = [("t", {"a": a, "b": b, "c": c}) for a in (False, True) for b in (False, True) for c in range(6)]
+    rows = [n for n, (_, c) in enumerate(choices) if c["c"] < 5]
+    logs = [float(choices[n][1]["a"] != choices[n][1]["b"]) for n in rows]
+    mean = Residual(choices, [0.0] * 24).belief(rows, logs).mean
+    slow, fast = (
+        [mean[n] for n in (5, 11, 17, 23) if (choices[n][1]["a"] != choices[n][1]["b"]) == is_slow]
+        for is_slow in (True, False)
+    )
+    assert min(slow) > 0.8 > 0.2 > max(fast)
+
+
+def test_prices_may_be_too_flat() -> None:
+    """Times grow with the third power of what is expected: the slope is learned."""
+    choices = [("t", n) for n in range(20)]
+    expected = [0.1 * n for n in range(20)]
+    mean = Residual(choices, expected).belief(range(10), [3 * e for e in expected[:10]]).mean
+    assert mean[19] - mean[9] > 2
+
+
+def test_what_is_supposed_is_as_if_it_had_been_measured() -> None:
+    choices = [("t", {"a": a, "b": b}) for a in range(3) for b in range(5)]
+    residual = Residual(choices, [0.01 * n for n in range(15)])
+    belief = residual.belief([0, 7], [0.1, -0.2])
+    belief.suppose(4)
+    again = residual.belief([0, 7, 4], [0.1, -0.2, float(belief.mean[4])])
+    assert again.mean == pytest.approx(belief.mean) and again.deviation == pytest.approx(belief.deviation)
+    assert belief.deviation[4] < 0.03 < belief.deviation[5]
 
 
 def test_results_are_compared_by_what_rounding_explains() -> None:

@@ -33,6 +33,9 @@ WITHIN = 3.0
 NEAR = 1.5
 """The same of those whose neighbours belong to it, and of these."""
 
+TILED = ("rows", "columns", "vectors", "lanes", "channels")
+"""The fields of choices that are extents of a tile of registers, as the cost model knows them, too (`features.py`)."""
+
 MOST = 5000
 """Choices of a space, the cheapest of them."""
 
@@ -55,8 +58,17 @@ class Choice:
 
     @property
     def tile(self) -> str:
-        """Its tile of registers, as text; its name where there is none."""
-        return str(self.record.get("tile", self.name) if isinstance(self.record, dict) else self.record)
+        """Its tiles of registers, as text: choices that share it differ in numbers of their traces. Its name where it says
+        nothing of a tile."""
+        return " ".join(_of_tile(self.record)) or self.name
+
+
+def _of_tile(record: Any, place: str = "") -> Iterator[str]:
+    """What a record says of extents of tiles."""
+    for name, value in record.items() if isinstance(record, dict) else ():
+        yield from _of_tile(value, f"{place}{name}.")
+        if name in TILED:
+            yield f"{place}{name}={value}"
 
 
 def least_price(task: Task, target: Target) -> float:

@@ -5,32 +5,34 @@
     strategy.learn({choice.name: ratio, …})     their times over the default's
     strategy.drop(choice.name)                  one that cannot be measured
 
-A batch holds the choices that look fastest, by their price times what was learned of other kernels (`model.py`) and
-of this one (`residual.py`), neighbours of the best ones, which differ from them in one field, and one drawn at random,
+A batch holds the choices that should improve most on the best one, by their price times what was learned of other
+kernels (`model.py`) and of this one (`residual.py`): those that look fast, and those that may be, where little is
+known. Each is drawn as if those before it had been measured, so that no batch holds nearly the same choice several
+times. Half of them are neighbours of the best one, which differ from it in one field, and the last is drawn at random,
 since prices may be wrong where nothing was measured.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.tune.model import Group, Model, factors_of
-from tilewright.tune.residual import Residual
+from tilewright.tune.residual import Array, Belief, Residual
 from tilewright.tune.space import Choice
 
 BATCH = 8
 """Choices that are made and timed together."""
 
-ALIKE = 3
-"""Choices of a batch that share a tile of registers, at most."""
+SLOWEST = math.log(2)
+"""Choices that are slower than the best by more than this, as a logarithm, count as if they were slower by so much: how
+slow one is that spills says nothing about the fast ones."""
 
-HALVED = 16
-"""Choices measured of a kernel after which logarithms of the model's factors count half: what was measured of it says
-more by then."""
+LEAST = 1e-12
+"""Seconds of a price of nothing."""
 
 GAIN, IDLE = 0.01, 6
 """A batch without a gain is one that does not lower the best time by so much; after so many the search is over."""
@@ -53,8 +55,9 @@ class Strategy:
         self.dropped: set[str] = set()
         self.idle = 0
         self._rng = np.random.default_rng(seed)
-        self._factors = factors_of(model, [c.features for c in self.space])
-        self._residual = Residual([(c.template, c.record) for c in self.space])
+        self._number = {c.name: n for n, c in enumerate(self.space)}
+        expected = [max(c.price, LEAST) for c in self.space] * factors_of(model, [c.features for c in self.space])
+        self._residual = Residual([(c.template, c.record) for c in self.space], np.log(expected))
 
     @property
     def goes_on(self) -> bool:
@@ -77,37 +80,41 @@ class Strategy:
 
     def draw(self, count: int = BATCH) -> list[Choice]:
         """The next batch."""
-        free = [choice for choice in self.space if self._is_open(choice)]
-        seconds = self._expected()
-        ranked = sorted(free, key=lambda c: seconds[c.name])
-        by_time = sorted((c for c in self.space if c.name in self.measured), key=lambda c: self.measured[c.name])
-        near = [] if not by_time else [c for c in ranked if _differs_in_one(c, by_time[0])]
-        drawn = near[: count // 2]
-        tiles = Counter(choice.tile for choice in drawn)
-        for choice in ranked:
-            if len(drawn) >= count - 1:
-                break
-            if choice not in drawn and tiles[choice.tile] < ALIKE:
-                drawn.append(choice)
-                tiles[choice.tile] += 1
-        rest = [choice for choice in free if choice not in drawn]
-        if rest:
-            drawn.append(rest[int(self._rng.integers(len(rest)))])
-        return drawn
+        free = [n for n, choice in enumerate(self.space) if self._is_open(choice)]
+        best = self._number[min(self.measured, key=lambda name: self.measured[name])] if self.measured else None
+        near = [n for n in free if best is not None and _differs_in_one(self.space[n], self.space[best])]
+        belief, drawn = self.belief(), list[int]()
+        least = math.log(self.measured[self.space[best].name]) if best is not None else float(belief.mean.min())
+        while free and len(drawn) < count - 1:
+            among = near if near and len(drawn) < count // 2 else free
+            gains = _gains(least, belief.mean[among], belief.deviation[among])
+            drawn.append(among[int(np.argmax(gains))])
+            belief.suppose(drawn[-1])
+            least = min(least, float(belief.mean[drawn[-1]]))
+            free, near = ([n for n in left if n != drawn[-1]] for left in (free, near))
+        if free:
+            drawn.append(free[int(self._rng.integers(len(free)))])
+        return [self.space[n] for n in drawn]
 
-    def _expected(self) -> dict[str, float]:
-        """The times that choices should take, by their prices, the model, and those that were measured."""
-        prices = np.array([c.price for c in self.space]) * self._factors**2 ** (-len(self.measured) / HALVED)
-        known = [n for n, c in enumerate(self.space) if c.name in self.measured and c.price > 0]
-        ratios = [self.measured[self.space[n].name] / prices[n] for n in known]
-        factors = self._residual.factors(known, ratios)
-        return {c.name: float(p) for c, p in zip(self.space, prices * factors, strict=True)}
+    def belief(self) -> Belief:
+        """What is believed of all choices, by their prices, the model, and those that were measured."""
+        logs = np.log(list(self.measured.values()))
+        known = [self._number[name] for name in self.measured]
+        return self._residual.belief(known, np.minimum(logs, logs.min(initial=np.inf) + SLOWEST))
 
     def group(self, kernel: str) -> Group:
         """What was measured, as the model learns from it, of a kernel with this key."""
         known = [c for c in self.space if c.name in self.measured and c.price > 0]
         ratios = [self.measured[c.name] for c in known]
         return Group(kernel, [c.features for c in known], [c.price for c in known], ratios)
+
+
+def _gains(least: float, mean: Array, deviation: Array) -> Array:
+    """By how much normal numbers are expected to be below the least one that is known (Mockus, 1978)."""
+    apart = (least - mean) / deviation
+    below = (1 + np.array([math.erf(each) for each in apart / math.sqrt(2)])) / 2
+    found: Array = (least - mean) * below + deviation * np.exp(-(apart**2) / 2) / math.sqrt(2 * math.pi)
+    return found
 
 
 def _differs_in_one(one: Choice, other: Choice) -> bool:
