@@ -15,10 +15,11 @@ from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.plan.nests.sums import prepare_sums
+from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.copies import cache_write
 from tilewright.schedule.loops.merge import jam
 from tilewright.schedule.loops.rearrange import fuse, split
-from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.schedule import Schedule, Taken
 from tilewright.schedule.sums.lanes import sum_in_blocks, sum_in_lanes
 
 MAP = """
@@ -190,3 +191,25 @@ def test_a_schedule_knows_which_blocks_are_copies() -> None:
     assert s.copies == {"double.tail": "double", "double.tail.tail": "double"}
     s.partition(columns, 2)
     assert s.copies["double.tail2"] == "double"
+
+
+def test_steps_with_which_schedules_begin_alike_are_taken_once() -> None:
+    """They are the same programs, until a step differs, and each has its own trace."""
+    function, taken = parse(DOT), {}  # type: tuple[Function, Taken]
+
+    def scheduled(factor: int, **shared: Taken) -> tuple[Function, Schedule]:
+        s = Schedule(function, **shared)
+        s.cache_write("dot")
+        (_, j, k), begun = s.get_loops("dot"), s.func
+        s.reorder(k, j)
+        s.unroll(s.split(j, factor)[1])
+        return begun, s
+
+    (begun, one), (again, two), (_, plain) = scheduled(2, taken=taken), scheduled(4, taken=taken), scheduled(4)
+    assert begun is again and one.func is not two.func
+    assert str(two.trace) == str(plain.trace) and str(two.func) == str(plain.func)
+    count = len(taken)
+    assert scheduled(2, taken=taken)[1].func is one.func and len(taken) == count
+    with pytest.raises(UserError, match="cannot split"):
+        Schedule(function, taken).split("k", 5)
+    assert len(taken) == count + 1  # the loop was looked for, by its name

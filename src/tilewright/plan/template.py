@@ -71,7 +71,7 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
 
     def begin(self, facts: Facts) -> Schedule:
         """The schedule that `apply` goes on with."""
-        return Schedule(facts.function)
+        return Schedule(facts.function, facts.taken)
 
     def apply(self, s: Schedule, shape: ShapeT, choice: ChoiceT) -> Schedule:
         """The schedule after the steps that the choice stands for. Raises UserError where a step cannot be proved."""

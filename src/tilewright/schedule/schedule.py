@@ -14,7 +14,7 @@ Each method is a primitive of this package: a pure function that checks that the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -118,11 +118,16 @@ def _replayed(function: Function, text: str) -> Function:
     return known[text]
 
 
+Taken = dict[Hashable, Step]
+"""Steps by the program they begin with, the primitive and what it is given."""
+
+
 class Schedule:
     """A program under schedule: `func` is the program as it stands, `trace` the steps that led to it, `refused` the
-    errors of steps that `attempt` could not take, `copies` the block that each copy behind a cut was made of."""
+    errors of steps that `attempt` could not take, `copies` the block that each copy behind a cut was made of. Schedules
+    of a function that share what was `taken` take the steps with which they begin alike once."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, taken: Taken | None = None) -> None:
         if not isinstance(function, Function):
             what, fix = f"cannot schedule a {type(function).__name__}", "parse one: tilewright.parse(text)"
             raise UserError(what, why="a schedule rewrites a loops function", fix=fix)
@@ -131,6 +136,7 @@ class Schedule:
         self.refused: tuple[UserError, ...] = ()
         self.copies: dict[str, str] = {}
         self._names: dict[Var, str] = {}
+        self._taken = taken
 
     def attempt(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """What a step, or a function that takes several, makes; None where one is refused, and then `refused` has the
@@ -228,18 +234,13 @@ class Schedule:
     schedule_by_size = _method(schedule_by_size)
 
     def _apply(self, function: Callable[..., Step], given: inspect.BoundArguments, loops: Collection[str]) -> Made:
-        """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
-        refused, or that had nothing to do, nothing stays, not even the lines that told the trace of its loops."""
+        """Runs a primitive and records the step. Of a step that is refused, or that had nothing to do, nothing stays,
+        not even the lines that told the trace of its loops."""
         before = self.func, self.trace, self._names, self.copies
         try:
             for name, value in given.arguments.items():
                 given.arguments[name] = self._argument(value, name in loops)
-            step = function(self.func, *given.args, **given.kwargs)
-            if step.function is not self.func:
-                with refusing(step.function, f"cannot apply {function.__name__}"):
-                    require_instructions(step.function)
-            if settings.VERIFY.read():
-                verify(step.function)
+            step = self._step(function, given)
         except TilewrightError as error:
             call = self._call(function, given)
             self.func, self.trace, self._names, self.copies = before
@@ -249,6 +250,30 @@ class Schedule:
         else:
             self._record(self._call(function, given), step)
         return step.made
+
+    def _step(self, function: Callable[..., Step], given: inspect.BoundArguments) -> Step:
+        """What a primitive makes of the program as it stands: of the same one, given the same, the same step."""
+        if self._taken is None:
+            return self._made(function, given)
+        values = (*given.args, *given.kwargs.values())
+        key = (self.func, function, tuple(given.kwargs), values, tuple(map(type, values)))
+        try:
+            known = self._taken.get(key)
+        except TypeError:  # a list has no hash
+            return self._made(function, given)
+        if known is None:
+            known = self._taken[key] = self._made(function, given)
+        return known
+
+    def _made(self, function: Callable[..., Step], given: inspect.BoundArguments) -> Step:
+        """What a primitive makes of the program as it stands, checked where settings ask for it."""
+        step = function(self.func, *given.args, **given.kwargs)
+        if step.function is not self.func:
+            with refusing(step.function, f"cannot apply {function.__name__}"):
+                require_instructions(step.function)
+        if settings.VERIFY.read():
+            verify(step.function)
+        return step
 
     def _argument(self, value: Any, is_loop: bool) -> Any:
         """An argument of a primitive: loops that are named, which the trace then knows; a map that is given as a

@@ -58,8 +58,8 @@ class Choice:
 
     @property
     def tile(self) -> str:
-        """Its tiles of registers, as text: choices that share it differ in numbers of their traces. Its name where it says
-        nothing of a tile."""
+        """Its tiles of registers, as text: choices that share it differ in numbers of their traces. Its name where it
+        says nothing of a tile."""
         return " ".join(_of_tile(self.record)) or self.name
 
 

@@ -35,6 +35,7 @@ from tilewright.plan.choose import schedule_forced
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import cheapest
 from tilewright.runtime.executable import Executable
+from tilewright.schedule.schedule import Taken
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType
@@ -61,18 +62,26 @@ class Task:
         return key_of(self.function)
 
 
+MOST_TAKEN = 5000
+"""Steps of schedules that are kept for later programs, those of some dozens of choices, some ten megabytes."""
+
+
 class Maker:
-    """Makes programs of one task: what they share, facts of the kernel and numbers for its weights, is made once."""
+    """Makes programs of one task: what they share, facts of the kernel, the steps with which schedules begin alike, and
+    numbers for its weights, is made once."""
 
     def __init__(self, task: Task, target: Target, threads: int = 1) -> None:
         self.task, self.target, self.threads = task, target, threads
-        self._facts = Facts(own_symbols(task.function))
+        self._taken: Taken = {}
+        self._facts = Facts(own_symbols(task.function), self._taken)
         passes = pipeline(target)
         self._passes = passes[[step.name for step in passes].index("schedule") + 1 :]
         self._constants: dict[str, Array] = {}
 
     def program(self, asked: Forced | None = None) -> Executable:
         """The executable that runs the kernel alone. UserError where a choice that is asked for is refused."""
+        if len(self._taken) > MOST_TAKEN:
+            self._taken.clear()
         if asked is None:
             made, _ = cheapest(self._facts, self.target)
         else:

@@ -115,7 +115,7 @@ def recognise(facts: Facts) -> Attention | None:
     """The attention of a kernel; None where it is none."""
     if len(facts.products) != 2:
         return None
-    s = Schedule(facts.function)
+    s = Schedule(facts.function, facts.taken)
     _inline_maps(s, facts.products)
     return _find(s, *(_product(s, dot) for dot in facts.products))
 

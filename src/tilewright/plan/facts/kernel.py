@@ -17,21 +17,21 @@ from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function
 from tilewright.plan.facts.digits import separate_digits
 from tilewright.schedule.blocks.inline import inline_all
-from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.schedule import Schedule, Taken
 
 
 class Facts:
-    """A kernel, and what is known of it."""
+    """A kernel, and what is known of it. Where the steps that were taken are kept, `taken`, choices share them."""
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, taken: Taken | None = None) -> None:
+        self.function, self.taken = function, taken
         self.shapes: dict[object, Any] = {}
         """What the kernel is to each template that was asked."""
 
     @cached_property
     def begun(self) -> Schedule:
         """The schedule that templates of sums begin with: what the kernel writes with quotients is axes there."""
-        s = Schedule(self.function)
+        s = Schedule(self.function, self.taken)
         separate_digits(s)
         return s
 
