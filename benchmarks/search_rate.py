@@ -28,13 +28,13 @@ from tilewright.report.progress import progress
 from tilewright.runtime.machine import measured
 from tilewright.target import Target, native
 from tilewright.tune.measure import Failed, Makers, Trials
-from tilewright.tune.search import LONGER
+from tilewright.tune.search import LONGER, turns_of
 from tilewright.tune.space import Choice, space_of
 from tilewright.tune.strategy import BATCH
 from tilewright.tune.task import Task
 
-COUNT, PROCESSES, LOOKUPS, TURNS = 24, 2, 20, 9
-"""Choices of each kernel; processes that make them; how often a record is looked up; turns."""
+COUNT, PROCESSES, LOOKUPS = 24, 2, 20
+"""Choices of each kernel; processes that make them; how often a record is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def measure_rate(task: Task, choices: Sequence[Choice], makers: Makers) -> Rate:
         (default, *_) = makers.make(task, [None] * PROCESSES)
         if isinstance(default, str):
             raise Failed(default)
-        trials.load(0, default)
+        turns = turns_of(trials.load(0, default).seconds, 0)
         pids = [os.getpid(), *makers.pids, trials.pid or os.getpid()]
         wall, busy = time.perf_counter(), sum(map(_busy, pids))
         for first in range(0, len(choices), BATCH):
@@ -61,8 +61,8 @@ def measure_rate(task: Task, choices: Sequence[Choice], makers: Makers) -> Rate:
                 if isinstance(program, bytes):
                     trials.load(number, program)
                     numbers.append(number)
-            trials.time([0, *numbers], TURNS)
-            trials.time([0, *numbers[: BATCH // 3]], LONGER * TURNS)
+            trials.time([0, *numbers], turns)
+            trials.time([0, *numbers[: BATCH // 3]], LONGER * turns)
             trials.forget(numbers)
         wall, busy = time.perf_counter() - wall, sum(map(_busy, pids)) - busy
     return Rate(len(choices) / wall, 2 * len(choices) / busy if busy else float("inf"))

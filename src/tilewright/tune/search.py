@@ -155,8 +155,7 @@ class Search:
         """The times of programs over the default's: all of them, and the best third longer."""
         found: dict[int, float] = {}
         if loaded:
-            rounds = round(TURN_SECONDS / (2 * self.default_seconds + self.flush / FLUSHED_RATE))
-            rounds = min(max(rounds, LEAST), MOST)
+            rounds = turns_of(self.default_seconds, self.flush)
             found |= self._raced(list(loaded), rounds)
             ahead = sorted(found, key=lambda number: found[number])[: max(1, len(found) // 3)]
             found |= self._raced(ahead, LONGER * rounds)
@@ -234,6 +233,11 @@ class Search:
             if 2 * wins <= len(first) or chance_of(wins, len(first)) <= CHANCE:
                 break
         return first, other
+
+
+def turns_of(seconds: float, flush: int) -> int:
+    """The turns of a choice of a kernel that takes so many seconds, before whose calls so many bytes are flushed."""
+    return min(max(round(TURN_SECONDS / (2 * seconds + flush / FLUSHED_RATE)), LEAST), MOST)
 
 
 def chance_of(wins: int, pairs: int) -> float:
