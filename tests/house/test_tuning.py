@@ -427,6 +427,21 @@ def test_what_holds_for_two_fields_together_is_learned() -> None:
     assert min(slow) > 0.8 > 0.2 > max(fast)
 
 
+def test_templates_have_words_of_their_own() -> None:
+    """Choices of few fields are known as well as those of many, and say nothing of those of another template."""
+    choices = [
+        *(("short", {"a": a}) for a in range(3)),
+        *(("long", {"a": a, "b": b}) for a in range(2) for b in range(2)),
+    ]
+    residual = Residual(choices, [0.0] * 7)
+    for known, others in ((1, range(3, 7)), (4, range(3))):
+        belief, before = residual.belief([known], [0.5]), residual.belief([known], [0.0])
+        assert belief.deviation[known] < 0.03
+        moved = belief.mean - before.mean
+        near = max(moved[n] for n in range(7) if n not in others and n != known)
+        assert moved[known] > near > max(moved[n] for n in others)
+
+
 def test_prices_may_be_too_flat() -> None:
     """Times grow with the third power of what is expected: the slope is learned."""
     choices = [("t", n) for n in range(20)]

@@ -15,7 +15,7 @@ choices differ, is what makes the times that were measured likeliest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -58,13 +58,11 @@ class Residual:
     """The choices of a kernel by what they say, with the logarithms of the seconds that they should take."""
 
     def __init__(self, choices: Sequence[tuple[str, Any]], expected: Sequence[float] | Array) -> None:
-        said = [set(words_of(template, choice)) for template, choice in choices]
-        common = set.intersection(*said) if said else set()
-        number = {word: n for n, word in enumerate(sorted(set().union(*said) - common))}
+        said, self._fields = _said(choices)
+        number = {word: n for n, word in enumerate(sorted(set().union(*said)))}
         self._said = np.zeros((len(said), len(number)), dtype=np.float32)
         for row, words in zip(self._said, said, strict=True):
-            row[[number[word] for word in words - common]] = 1
-        self._fields = max(float(self._said.sum(1).max(initial=0)), 1.0)
+            row[[number[word] for word in words]] = 1
         logs = np.asarray(expected, dtype=np.float64)
         # Times are told over the default's, which is near the cheapest one's.
         self._expected = logs - logs.min() if len(said) else logs
@@ -74,14 +72,15 @@ class Residual:
         """What is believed of all choices, where those measured took so much. Before any is, what is expected."""
         rows, logs = list(measured), np.asarray(logs, dtype=np.float64)
         shape = self._likeliest(rows, logs) if len(rows) >= FEW else Shape()
-        level = 1.0 if rows else 0.0  # by what measure times are told is not known before
+        # Before any is measured, choices rank as expected: neither the level of times nor the slope is asked for.
+        level, slope = (1.0, SLOPE) if rows else (0.0, 0.0)
 
         def covariance(choices: Sequence[int]) -> Array:
-            sloped = SLOPE * np.outer(self._sloped[list(choices)], self._sloped)
+            sloped = slope * np.outer(self._sloped[list(choices)], self._sloped)
             found: Array = shape.of(self._differing(choices), self._fields) + sloped + level
             return found
 
-        variance = shape.deviation**2 + SLOPE * self._sloped**2 + level
+        variance = shape.deviation**2 + slope * self._sloped**2 + level
         if not rows:
             return Belief(self._expected.copy(), variance, np.zeros((0, len(variance))), covariance)
         shared = covariance(rows)
@@ -111,7 +110,9 @@ class Residual:
 class Belief:
     """What is believed of the logarithms of all choices' times: normal, of a `mean` and a `variance` each."""
 
-    def __init__(self, mean: Array, variance: Array, known: Array, covariance: Any) -> None:
+    def __init__(
+        self, mean: Array, variance: Array, known: Array, covariance: Callable[[Sequence[int]], Array]
+    ) -> None:
         self.mean, self._variance, self._known, self._covariance = mean, variance, known, covariance
 
     @property
@@ -127,6 +128,19 @@ class Belief:
         row = (shared - self._known[:, choice] @ self._known) / np.sqrt(self._variance[choice] + NOISE**2)
         self._known = np.vstack([self._known, row])
         self._variance = self._variance - row**2
+
+
+def _said(choices: Sequence[tuple[str, Any]]) -> tuple[list[set[str]], int]:
+    """What each choice says beside what all choices of its template say, and how many words each of them has: those of
+    fewer fields have words for their template, too, so that all differ from themselves in nothing."""
+    said = [set(words_of(template, choice)) for template, choice in choices]
+    common: dict[str, set[str]] = {}
+    for (template, _), words in zip(choices, said, strict=True):
+        common[template] = common.get(template, words) & words
+    own = [words - common[template] for (template, _), words in zip(choices, said, strict=True)]
+    count = 1 + max(map(len, own), default=0)
+    filled = zip(choices, own, strict=True)
+    return [words | {f"{name} {n}" for n in range(count - len(words))} for (name, _), words in filled], count
 
 
 def words_of(template: str, choice: Any, place: str = "") -> Iterator[str]:

@@ -84,7 +84,11 @@ class Strategy:
         best = self._number[min(self.measured, key=lambda name: self.measured[name])] if self.measured else None
         near = [n for n in free if best is not None and _differs_in_one(self.space[n], self.space[best])]
         belief, drawn = self.belief(), list[int]()
-        least = math.log(self.measured[self.space[best].name]) if best is not None else float(belief.mean.min())
+        least = (
+            math.log(self.measured[self.space[best].name])
+            if best is not None
+            else float(belief.mean.min(initial=np.inf))
+        )
         while free and len(drawn) < count - 1:
             among = near if near and len(drawn) < count // 2 else free
             gains = _gains(least, belief.mean[among], belief.deviation[among])
