@@ -98,13 +98,16 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
         return None
     across = _row_loop(around, columns, inner)
     few = across is not None or (columns.size is None and is_costly(body))
-    vectors = _vectors(columns.size, lanes, 2 if few else additions(target))
+    # Additions wait for nothing where what they add up is loaded lane by lane meanwhile.
+    loads = max(vector_cost(inner, columns.var, lanes) / max(len(inner), 1), 1)
+    most = max(round(additions(target) / loads), 1)
+    vectors = _vectors(columns.size, lanes, min(2, most) if few else most)
     if columns.size is not None and all(loop.size in (0, 1) for loop in around if loop is not columns):
         # Threads share strips evenly, three for each of two, but each has enough vectors to hide additions.
         while vectors > chains(target) and columns.size < 6 * vectors * lanes:
             vectors //= 2
     registers = (target.vector_registers - 1 - vectors) // vectors
-    rows = 1 if across is None else _row_count(around[across].size, min(registers, 2 * additions(target) // vectors))
+    rows = 1 if across is None else _row_count(around[across].size, min(registers, 2 * most // vectors))
     strips = _strips(columns.size, vectors, lanes, shorter=True)
     return Tile(along, strips, across, rows, turns=2 * additions(target) // (rows * vectors))
 
