@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
 from tilewright.graph.parse import parse_module
 from tilewright.loops.evaluate import evaluate
@@ -20,6 +21,7 @@ from tilewright.plan.fusion.planner import choose
 from tilewright.target import Target
 
 TARGET = Target.parse("x86-64-v3")
+LANES = TARGET.lanes(f32)
 
 ALL = "i in 0..2, j in 0..3, k in 0..4, l in 0..5"
 IMAGE = "x: f32[2, 3, 4, 5]"
@@ -177,7 +179,7 @@ graph main(x: f32[2, 3, 4], w: f32[4, 5], u: f32[1, 3, 8, 8]) -> y, z:
   y: f32[2, 3, 5] = contract(x, w, spec="bik,kj->bij")
   z: f32[1, 3, 7, 7] = window_reduce(u, kind=max, window=(1, 1, 2, 2), strides=(1, 1, 1, 1), dilations=(1, 1, 1, 1))
 """
-    made = make_kernels(parse_module(text), lambda graph: choose(graph, TARGET))
+    made = make_kernels(parse_module(text), lambda graph: choose(graph, TARGET), LANES)
     assert {name: shapes(f) for name, f in made.functions.items() if isinstance(f, Function)} == {
         "contract": "[2, 3, 4] [4, 5] [2, 3, 5]",
         "window_reduce": "[1, 3, 8, 8] [1, 3, 7, 7]",
@@ -186,7 +188,7 @@ graph main(x: f32[2, 3, 4], w: f32[4, 5], u: f32[1, 3, 8, 8]) -> y, z:
 
 def test_kernels_that_differ_in_such_shapes_alone_share_a_program() -> None:
     module = parse_module(TEXT)
-    made = make_kernels(module, lambda graph: choose(graph, TARGET))
+    made = make_kernels(module, lambda graph: choose(graph, TARGET), LANES)
     assert [name for name in made.functions if name != "main"] == ["add_relu"]
     draw = np.random.default_rng(3)
     x, b = (draw.standard_normal(s, np.float32) for s in ((4, 32, 6, 6), (1, 32, 1, 1)))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from graph_strategies import Program, agree
+from tilewright.expr.dtypes import f32
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.graph.symbolic import Call
@@ -22,6 +23,7 @@ from tilewright.target import Target, native
 from tilewright.tune.task import Maker, task_of
 
 TARGET = Target.parse("x86-64-v3")
+LANES = TARGET.lanes(f32)
 CHANNELS = (24, 40, 72, 5)
 
 
@@ -41,7 +43,7 @@ def layers(channels: Sequence[int], images: Sequence[int] = (4,), rows: Sequence
 
 def functions(module: Module) -> list[Function]:
     """The kernels that the pass makes."""
-    made = make_kernels(module, lambda graph: choose(graph, TARGET))
+    made = make_kernels(module, lambda graph: choose(graph, TARGET), LANES)
     return [f for f in made.functions.values() if isinstance(f, Function)]
 
 
@@ -66,7 +68,7 @@ def test_layers_of_other_channels_share_their_kernels(monkeypatch: pytest.Monkey
 
 
 def test_calls_tell_each_size_that_differs() -> None:
-    made = make_kernels(parse_module(layers(CHANNELS, images=(2, 3))), lambda graph: choose(graph, TARGET))
+    made = make_kernels(parse_module(layers(CHANNELS, images=(2, 3))), lambda graph: choose(graph, TARGET), LANES)
     calls = [node.attrs for node in made.graph.nodes if isinstance(node.attrs, Call)]
     told = {tuple(int(e.value) for e in call.symbols) for call in calls}  # type: ignore[attr-defined]
     assert told == {(2, 24), (3, 40), (2, 72), (3, 5)}
@@ -96,8 +98,35 @@ def test_a_kernel_of_one_axis_is_told_its_size() -> None:
         np.testing.assert_allclose(y, np.exp(x), rtol=1e-5)
 
 
+BRANCHES = """
+graph main(c: bool[], p: f32[24], q: f32[40], r: f32[72], s: f32[5]) -> a, b, u, v:
+  a: f32[24] = exp(p)
+  b: f32[40] = exp(q)
+  u: f32[72], v: f32[5] = if(c, r, s, then="one", otherwise="two", symbols=())
+
+graph one(r: f32[72], s: f32[5]) -> u, v:
+  u: f32[72] = exp(r)
+  v: f32[5] = exp(s)
+
+graph two(r: f32[72], s: f32[5]) -> u, v:
+  u: f32[72] = tanh(r)
+  v: f32[5] = exp(s)
+"""
+
+
+def test_functions_of_a_module_share_their_kernels() -> None:
+    module = parse_module(BRANCHES.strip())
+    assert [len(f.symbols) for f in functions(module) if "exp" in f.name] == [1]
+    given = inputs(module)[1:]
+    for c in (True, False):
+        *found, u, v = tw.compile(module)(np.array(c), *given)
+        wanted = [*map(np.exp, given[:2]), (np.exp if c else np.tanh)(given[2]), np.exp(given[3])]
+        for one, other in zip([*found, u, v], wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
 def test_kernels_that_are_told_sizes_can_be_tuned() -> None:
-    made = make_kernels(parse_module(layers(CHANNELS)), lambda graph: choose(graph, TARGET))
+    made = make_kernels(parse_module(layers(CHANNELS)), lambda graph: choose(graph, TARGET), LANES)
     for function in [f for f in made.functions.values() if isinstance(f, Function)]:
         task = task_of(made, function, {})
         assert task is not None and task.sizes == {"size0": CHANNELS[0]}
@@ -117,4 +146,4 @@ COUNTS = st.lists(st.integers(1, 40), min_size=4, max_size=6)
 @given(COUNTS, st.lists(st.integers(1, 3), min_size=1, max_size=2), st.integers(16, 40))
 def test_any_sizes_agree(channels: list[int], images: list[int], row: int) -> None:
     module = parse_module(layers(channels, images, (row,)))
-    agree(Program(module, inputs(module)), make_kernels(module, lambda graph: choose(graph, TARGET)), 1e-4)
+    agree(Program(module, inputs(module)), make_kernels(module, lambda graph: choose(graph, TARGET), LANES), 1e-4)

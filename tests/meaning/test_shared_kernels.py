@@ -11,6 +11,7 @@ from hypothesis import given, settings
 import tilewright as tw
 from graph_strategies import Program, programs
 from tilewright.analysis.structure import form_of
+from tilewright.expr.dtypes import f32
 from tilewright.graph.nodes import Module, Value
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
@@ -65,10 +66,11 @@ graph main(x: f32[4, 8], w: f32[8, 8], v: f32[8, 8]) -> y:
 
 
 TARGET = Target.parse("x86-64-v3")
+LANES = TARGET.lanes(f32)
 
 
 def planned(module: Module, fuses: bool) -> str:
-    return str(make_kernels(module, lambda graph: (choose if fuses else unfused)(graph, TARGET)))
+    return str(make_kernels(module, lambda graph: (choose if fuses else unfused)(graph, TARGET), LANES))
 
 
 def by_programs(module: Module, fuses: bool) -> str:
@@ -129,14 +131,14 @@ def test_steps_that_read_other_places_share_their_kernels(monkeypatch: pytest.Mo
 
 
 def test_a_kernel_that_is_told_a_place_outside_reads_the_last_one() -> None:
-    made = make_kernels(parse_module(STEPS), lambda graph: choose(graph, TARGET))
+    made = make_kernels(parse_module(STEPS), lambda graph: choose(graph, TARGET), LANES)
     (function,) = (f for f in made.functions.values() if isinstance(f, Function) and f.name == "slice")
     assert [symbol.name for symbol in function.symbols] == ["slice.start0"]
     assert "min(slice.start0, 2)" in str(function)
 
 
 def test_kernels_that_are_told_a_place_can_be_tuned() -> None:
-    made = make_kernels(parse_module(STEPS), lambda graph: choose(graph, TARGET))
+    made = make_kernels(parse_module(STEPS), lambda graph: choose(graph, TARGET), LANES)
     kernels = [f for f in made.functions.values() if isinstance(f, Function) and f.symbols]
     tasks = [task_of(made, function, {}) for function in kernels]
     assert tasks
@@ -159,7 +161,7 @@ graph main(x: f32[8, 4]) -> y, z:
   e: f32[2, 4] = mul(b, c)
   z: f32[2, 4] = exp(e)
 """
-    made = make_kernels(parse_module(text), lambda graph: unfused(graph, TARGET))
+    made = make_kernels(parse_module(text), lambda graph: unfused(graph, TARGET), LANES)
     assert not any(f.symbols for f in made.functions.values() if isinstance(f, Function))
 
 

@@ -52,10 +52,8 @@ from tilewright.loops.nodes import (
     While,
 )
 from tilewright.report.errors import InternalError
+from tilewright.types.room import LINE
 from tilewright.types.scopes import Scope
-
-LINE = 64
-"""Buffers begin at multiples of a cache line, and take whole ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from tilewright.core.forced import Forced, forced_in
 from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.core.tuned import UNTUNED, Tuned
+from tilewright.expr.dtypes import f32
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.transport import dumps, loads
@@ -144,7 +145,7 @@ def plan_kernels(
         plans[graph.name] = choose(graph, target) if fuses else unfused(graph, target)
         return plans[graph.name]
 
-    made = make_kernels(module, planned)
+    made = make_kernels(module, planned, target.lanes(f32))
     choices.plan = report(plans, module, made, target)
     return made
 

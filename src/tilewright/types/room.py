@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 Room = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 """Gives an array of a shape and an element type, with any contents, as `np.empty` does."""
 
-_ALIGNMENT = 64
+LINE = 64
 """Arrays begin at multiples of so many bytes, a cache line."""
 
 
@@ -34,5 +34,5 @@ class Scratch:
         size = math.prod(shape) * dtype.itemsize
         if self._end + size > len(self._memory):
             self._memory, self._end = np.empty(max(size, 2 * len(self._memory)), np.uint8), 0
-        start, self._end = self._end, -(-(self._end + size) // _ALIGNMENT) * _ALIGNMENT
+        start, self._end = self._end, -(-(self._end + size) // LINE) * LINE
         return self._memory[start : start + size].view(dtype).reshape(shape)

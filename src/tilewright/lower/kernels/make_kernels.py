@@ -40,11 +40,12 @@ MOST_LOOKED_AT = 1 << 22
 images so small, or windows so wide, that terms of zeros count."""
 
 
-def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:
-    """The module with a loops function for each kernel of the plan of each graph function, and calls of them there."""
+def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan], lanes: int) -> Module:
+    """The module with a loops function for each kernel of the plan of each graph function, and calls of them there;
+    f32 vectors have so many lanes."""
     known = _Programs()
     made = over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
-    return share_sizes(made, known.plain)
+    return share_sizes(made, known.plain, lanes)
 
 
 def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
@@ -75,7 +76,7 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     made = module.with_function(graph.replace(nodes=tuple(nodes)))
     for function in functions.values():
         made = made.with_function(function)
-    return share_sizes(made, known.plain)
+    return made
 
 
 def _constants_late(nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -25,9 +25,6 @@ from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Seq, Stmt, Sto
 from tilewright.lower.kernels.merge_axes import Nest, nest_in
 from tilewright.types.scopes import Scope
 
-ROW = 16
-"""The elements of a row that fills vectors, of any machine's."""
-
 FEWEST = 4
 """So many kernels take longer to compile than one that is told its sizes, which needs code for what is left over."""
 
@@ -35,10 +32,12 @@ Place = tuple[object, int]
 """Of a buffer its dimension of this number; of a nest its axis."""
 
 
-def share_sizes(module: Module, plain: Collection[str]) -> Module:
-    """The module with one function for those of `plain` that are the same but for outer sizes."""
+def share_sizes(module: Module, plain: Collection[str], lanes: int) -> Module:
+    """The module with one function for those of `plain` that are the same but for outer sizes, for vectors of so many
+    lanes."""
     alike: defaultdict[Form, list[_Sized]] = defaultdict(list)
-    for sized in _likely([f for name, f in module.functions.items() if name in plain and isinstance(f, Function)]):
+    functions = [f for name, f in module.functions.items() if name in plain and isinstance(f, Function)]
+    for sized in _likely(functions, lanes):
         alike[form_of(sized.told([Var(f"size{n}") for n in range(len(sized.extents))]))].append(sized)
     made: dict[str, Function] = {}
     calls: dict[str, Call] = {}
@@ -70,7 +69,7 @@ def _calling(function: AnyFunction, calls: Mapping[str, Call]) -> AnyFunction:
     return function.replace(nodes=tuple(map(called, function.nodes)))
 
 
-def _likely(functions: Sequence[Function]) -> Iterator[_Sized]:
+def _likely(functions: Sequence[Function], lanes: int) -> Iterator[_Sized]:
     """Those that may be like others: as many buffers of as many dimensions and of the same rows, and as many
     statements that compute with the same kinds of expressions."""
     outlines: defaultdict[object, list[Function]] = defaultdict(list)
@@ -79,7 +78,7 @@ def _likely(functions: Sequence[Function]) -> Iterator[_Sized]:
         outlines[len(f.body.inside()), f.body.kinds(), params].append(f)
     for group in outlines.values():
         if len(group) >= FEWEST:
-            yield from filter(None, map(_sized, group))
+            yield from (sized for f in group if (sized := _sized(f, lanes)) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +125,14 @@ class _Sized:
         )
 
 
-def _sized(function: Function) -> _Sized | None:
+def _sized(function: Function, lanes: int) -> _Sized | None:
     """A function with its outer sizes; None where it has none, or is not of this kind."""
     if any(b.scope is Scope.CONSTANT for b in function.params):
         return None
     body = function.body.body if isinstance(function.body, Seq) else (function.body,)
     found = {s: nest_in(s) for s in body if not isinstance(s, Alloc)}
     nests = {s: nest for s, nest in found.items() if nest is not None}
-    if len(nests) < len(found) or any(_has_short_rows(nest) for nest in nests.values()):
+    if len(nests) < len(found) or any(_has_short_rows(nest, lanes) for nest in nests.values()):
         return None
     together = _Together()
     for b in function.params:
@@ -144,10 +143,10 @@ def _sized(function: Function) -> _Sized | None:
     return _Sized(function, nests, places, sizes) if sizes else None
 
 
-def _has_short_rows(nest: Nest) -> bool:
+def _has_short_rows(nest: Nest, lanes: int) -> bool:
     """Whether the rows that a nest of several axes runs along are too short to fill vectors."""
     last = nest.extent(len(nest.axes) - 1) if nest.axes else const(1)
-    return len(nest.axes) > 1 and isinstance(last, Const) and last.value < ROW
+    return len(nest.axes) > 1 and isinstance(last, Const) and last.value < lanes
 
 
 class _Together:

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.analysis.arena import LINE
 from tilewright.analysis.sizes import Sizes
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
@@ -29,6 +28,7 @@ from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.nodes import Buffer
 from tilewright.lower.memory.place_buffers import Span, alive_together, place_buffers
+from tilewright.types.room import LINE
 
 ALIGNMENT = LINE
 
