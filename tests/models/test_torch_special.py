@@ -12,6 +12,8 @@ from drawn import LONG
 
 torch = pytest.importorskip("torch")
 
+from tilewright.frontends.torch.backend import TorchWarning  # noqa: E402
+
 INFINITE, NONE = float("inf"), float("nan")
 ENDS = [0.0, -0.0, INFINITE, -INFINITE, NONE, 1e-30, 1e30, -1e30, -1.0, -2.0, 1.0, 2.0, 200.0, 1e8]
 
@@ -145,3 +147,18 @@ def test_gradients_solve_by_the_factors_that_eager_takes(name: str, size: int) -
     found = slope(fast)
     assert torch.equal(given, before)
     torch.testing.assert_close(found, slope(function), rtol=1e-9, atol=1e-9)
+
+
+def test_checks_that_nothing_takes_run() -> None:
+    """They are in no piece, and would be lost where pieces alone are asked what is not supported."""
+
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        torch.ops.aten._assert_async.msg((x > 0).all(), "all are positive")
+        return x * 2
+
+    fast = torch.compile(checked, backend="tilewright")
+    x = torch.ones(5)
+    with pytest.warns(TorchWarning, match="_assert_async"):
+        torch.testing.assert_close(fast(x), checked(x))
+    with pytest.raises(RuntimeError, match="all are positive"):
+        fast(-x)

@@ -13,7 +13,7 @@ from tilewright.frontends.torch.options import Options
 from tilewright.frontends.torch.parted import Part, parts_of
 from tilewright.frontends.torch.ports import Node, Ports
 from tilewright.frontends.torch.reader import Reader
-from tilewright.frontends.torch.stages import Piece, part
+from tilewright.frontends.torch.stages import Piece, is_called, part
 from tilewright.frontends.torch.weights import Cache
 from tilewright.graph.nodes import Module
 from tilewright.runtime.executable import Executable
@@ -53,12 +53,19 @@ class Compiler:
 
     def call(self) -> Call:
         """The function that runs the graph."""
-        captured, eager = self.captured, set[Node]()
+        captured, eager = self.captured, self._unsupported_aside()
         while True:
             source, problem = self._written(part(captured.nodes, eager, captured.whole))
             if source is not None:
                 return captured.finish(source)
             eager |= set(self._found(problem))
+
+    def _unsupported_aside(self) -> set[Node]:
+        """What is not supported, where nodes that nothing takes are in no piece: checks, say. Pieces tell all else."""
+        captured = self.captured
+        own = [n for n in captured.nodes if n.op == "get_attr" or is_called(n)]
+        aside = any(is_called(node) and not node.users for node in own)
+        return set(self._found(self._reader(captured.placeholders, own, ()).failed)) if aside else set()
 
     def _found(self, failed: Mapping[Node, str]) -> Mapping[Node, str]:
         if failed:
