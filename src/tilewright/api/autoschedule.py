@@ -8,6 +8,7 @@ from tilewright.api.compile import known_choices
 from tilewright.artifact.stored import compiler_version
 from tilewright.compiler.pipeline import schedule_kernel
 from tilewright.core.forced import Forced
+from tilewright.core.frames import with_room
 from tilewright.loops.nodes import Function
 from tilewright.loops.verify import verify as verify_function
 from tilewright.lower.kernels.share_out import share_loops
@@ -71,6 +72,7 @@ def autoschedule(
     return made
 
 
+@with_room
 def _tune(function: Function, machine: Target, seconds: float, sizes: Mapping[str, int]) -> Forced | None:
     """The choice that measuring finds; None where the default is the fastest."""
     what = f"cannot tune {function.name}"

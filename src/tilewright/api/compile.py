@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.stored import Stored, compiler_version, stamp_of
 from tilewright.core.collection import rare_collections
 from tilewright.core.forced import Forced, forced_in, read_forced
+from tilewright.core.frames import with_room
 from tilewright.core.reading import Dims, Reading
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.core.tuned import UNTUNED, Tuned
@@ -102,6 +103,7 @@ def compile(
     return executable
 
 
+@with_room
 def _made(
     model: str | os.PathLike[str] | bytes | ModelProto | Module | GraphFunction,
     machine: Target,

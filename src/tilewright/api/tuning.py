@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.analysis.sizes import Sizes
 from tilewright.artifact.stored import compiler_version
 from tilewright.compiler.pipeline import as_planned, plan_kernels
+from tilewright.core.frames import with_room
 from tilewright.expr.nodes import Const
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
@@ -47,6 +48,7 @@ class TuneResult:
     executable: Executable
 
 
+@with_room
 def tune_with(
     make: Callable[[], Executable],
     machine: Target,

@@ -20,6 +20,7 @@ import typer
 from tilewright import __version__
 from tilewright.cli.guard import INTERRUPTED, guarded
 from tilewright.cli.streams import end_lost_output, is_lost_output, open_closed_streams
+from tilewright.core.frames import with_room
 
 SUMMARIES = {
     "run": "Run a model once and print its outputs.",
@@ -49,6 +50,7 @@ Examples:
 """
 
 
+@with_room
 def main() -> None:
     """Run the command that the process was started with, and end the process."""
     words = sys.argv[1:]

@@ -21,6 +21,7 @@ from tilewright.codegen.profile import sites_text
 from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
 from tilewright.core.collection import rare_collections
+from tilewright.core.frames import with_room
 from tilewright.core.passes import Pass, Record, run_passes
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Expr, const
@@ -79,6 +80,7 @@ def interface_of(graph: GraphFunction) -> Interface:
     return Interface(inputs, outputs, graph.symbols)
 
 
+@with_room
 @rare_collections()
 def finish(
     module: Module,

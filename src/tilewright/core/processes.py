@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
 
 from tilewright.core.collection import rare_collections
+from tilewright.core.frames import with_room
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -210,7 +211,7 @@ def serve(function: str) -> None:
         for number in (0, 1):
             os.dup2(nothing.fileno(), number)
     with rare_collections():  # around tasks, too: each of them ends with much that is new
-        run: Callable[[bytes], bytes] = getattr(importlib.import_module(module), name)
+        run: Callable[[bytes], bytes] = with_room(getattr(importlib.import_module(module), name))
         gc.freeze()
         while True:
             try:

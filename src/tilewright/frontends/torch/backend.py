@@ -18,6 +18,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from tilewright.core.collection import rare_collections
+from tilewright.core.frames import with_room
 from tilewright.frontends.torch.call import Call
 from tilewright.frontends.torch.captured import Captured
 from tilewright.frontends.torch.decompositions import decompositions
@@ -49,6 +50,7 @@ def make_backend(
     def backwards(graph: Any, inputs: Sequence[Any]) -> Any:
         return disable(disable(compiler)(graph, inputs, is_backward=True))
 
+    @with_room
     @rare_collections()
     def backend(graph: Any, examples: Sequence[Any]) -> Any:
         if any(isinstance(example, list | tuple | dict) for example in examples):
@@ -82,6 +84,7 @@ def partition(joint: Any, *arguments: Any, **named: Any) -> Any:
         return partitioners.min_cut_rematerialization_partition(joint, *arguments, **named)
 
 
+@with_room
 def compile_graph(
     graph: Any,
     options: Options,
