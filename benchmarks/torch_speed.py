@@ -54,6 +54,7 @@ def ask(measure: str, network: str, task: str, threads: int, last: object, cache
     environment = {**os.environ, "TILEWRIGHT_NUM_THREADS": str(threads), **variables}
     if caches:
         environment |= {"TILEWRIGHT_STORE": f"{caches}/store", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+        environment["TMPDIR"] = caches  # where Inductor keeps the headers that it compiles, whatever its cache
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])

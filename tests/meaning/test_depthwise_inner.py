@@ -275,10 +275,10 @@ def test_sums_stay_in_registers(target: str, columns: int) -> None:
     assert loop.reads <= columns + 4 + 5
 
 
-def asked_for(order: str) -> dict[str, Any]:
+def asked_for(order: str, **fields: int) -> dict[str, Any]:
     """Tiles of seven columns in an order."""
     choice = {"columns": 7, "vectors": 1, "lanes": 8, "order": order, "block": 0, "edges": False, "in_pairs": False}
-    return {"template": "windows, channels last", "choice": choice}
+    return {"template": "windows, channels last", "choice": {**choice, "copied": 0, **fields}}
 
 
 @pytest.mark.parametrize("order", ["channels", "rows", "columns"])
@@ -290,6 +290,40 @@ def test_every_order_of_tiles(size: tuple[int, int, int, int], order: str) -> No
     (found,) = tw.compile(module, threads=2, choices={kernel.name: asked_for(order)})(*inputs)
     (wanted,) = evaluate(module, inputs).values()
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+COPIED = {
+    "padding on all sides": Case((2, 9, 11, 64)),
+    "every second": Case((1, 15, 14, 64), step=(2, 2)),
+    "no padding": Case((1, 9, 14, 32), low=(0, 0), high=(0, 0)),
+    "padding before alone": Case((1, 8, 13, 32), (2, 4), low=(1, 3), high=(0, 0)),
+    "more padding than window": Case((1, 7, 9, 32), low=(4, 5), high=(5, 4)),
+    "apart": Case((1, 9, 12, 32), gap=(2, 3), low=(2, 3), high=(2, 3)),
+    "what follows": Case((2, 7, 7, 64), after="swish"),
+    "something else around": Case((1, 7, 8, 32), zero=1.5),
+}
+
+
+@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize("name", COPIED)
+def test_images_of_several_tiles_are_copied(name: str, vectors: int) -> None:
+    """By two threads: with padding and without, in tiles of one vector and of two."""
+    case = COPIED[name]
+    asked = asked_for("channels", vectors=vectors, copied=2)
+    (kernel,), (module, inputs) = kernels(case, native()), convolution(case)
+    s, _ = schedule(kernel, native(), asked)
+    assert "in stack" in str(s.func)
+    (found,) = tw.compile(module, threads=2, choices={kernel.name: asked})(*inputs)
+    (wanted,) = evaluate(module, inputs).values()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+def test_images_whose_columns_are_far_apart_are_copied() -> None:
+    """Columns of 4 KiB lie in the same sets of the first cache; those of 4.5 KiB do not, and are read in place."""
+    target = Target.parse("x86-64-v4")
+    for channels, copied in ((1024, True), (1152, False)):
+        (s,) = scheduled(Case((1, 7, 7, channels)), target)
+        assert ("in stack" in str(s.func)) == copied
 
 
 def test_threads_share_all_tiles() -> None:

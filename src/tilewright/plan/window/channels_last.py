@@ -10,7 +10,12 @@
 
 The image is read in place. A row of the window loads each vector once for all columns of the tile that need it, and the
 L1 cache keeps the rows that the next tiles read again. If columns are stored so far from each other that these rows do
-not fit the sets of the L1 cache, the loop over channels runs inside the loops over tiles, so that reads are contiguous.
+not fit the sets of the L1 cache, the loop over channels runs inside the loops over tiles, so that reads are contiguous,
+or the image of some vectors of channels is copied there first:
+
+    for blocks of channels:
+      p[rows, columns, channels] = the padded image
+      for rows, tiles of C columns, vectors of channels: as above, with p for q
 
 Tiles at the edges are unrolled or have loops of their own: it is then known which of their columns are padding.
 
@@ -54,7 +59,8 @@ class ChannelsLastChoice:
     """A tile is `columns` x `vectors` vectors of `lanes` channels; `order` is the order of tiles. Threads share blocks
     of `block` rows, unless that is 0. With `edges`, rows at the edges of the image have loops of their own; without,
     each row of a window is tested. An epilogue runs over one vector at a time or, `in_pairs`, over those of two columns
-    joined to one."""
+    joined to one. The padded image of the channels of so many tiles is `copied` before these are computed, unless that
+    is 0: row by row of the image, one tile after another."""
 
     columns: int
     vectors: int
@@ -63,6 +69,7 @@ class ChannelsLastChoice:
     block: int
     edges: bool
     in_pairs: bool
+    copied: int
 
 
 class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
@@ -86,7 +93,11 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
                 programs = 3 * min(tiles, 3) * columns * vectors
                 edges = order is Order.CHANNELS and programs * w.columns.kernel <= WRITTEN_OUT
                 block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
-                yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs)
+                yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs, 0)
+            for vectors, _ in ways[: 1 + double]:
+                copied = _copied(w, vectors * lanes, target)
+                if copied:
+                    yield ChannelsLastChoice(columns, vectors, lanes, Order.CHANNELS, 0, False, False, copied)
 
     def price(self, choice: ChannelsLastChoice, shape: Windows, target: Target) -> float:
         w, c, met = shape, choice, shape.columns.met(choice.columns)
@@ -105,13 +116,13 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             branches=0 if c.edges else w.rows.kernel,
             waits=max(brought - arithmetic, 0.0) + target.core.unhidden * min(brought, arithmetic),
         )
-        return family.kernel_seconds(w, tile, target, further=_pieces(w, c, target))
+        return family.kernel_seconds(w, tile, target, further=_pieces(w, c, target) + _copies(w, c, target))
 
     def apply(self, s: Schedule, shape: Windows, choice: ChannelsLastChoice) -> Schedule:
         w, c = shape, choice
         last = family.final_block(s, w)
         made, last = (last, str(s.cache_write(last))) if c.in_pairs else ("", last)
-        pad = str(s.unite(w.source.name)) if w.padded else ""
+        pad = family.padded_rows(s, w) if w.padded or c.copied else ""
         shared, rows, columns, tile = _tiles(s, w, c, last)
         for block in (made, w.block) if made else (w.block,):
             s.compute_at(block, tile)
@@ -119,7 +130,9 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
         if made:
             _in_pairs(s, w, c, made, tile)
         write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
-        if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
+        if c.copied:
+            _copy(s, w, c, pad, s.get_loops(last)[s.get_loops(last).index(rows) - 1])
+        elif pad:  # what a tile reads of a row of the image is loaded into registers, padding included
             row = [tile, *positions][-1]
             compute_near(s, pad, row, "register")
             write_out(s, pad, row, _lane(s, pad, c))
@@ -164,6 +177,8 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
     far from each other. Where a set has no room for all that a tile reads, what is fetched ahead is gone before it is
     read: lines arrive at half the rate, and at a quarter where the next tile reads none of their neighbours. With the
     loop over channels inside, the weights are loaded, too."""
+    if c.copied:
+        return 0.0
     first, second = target.caches[:2]
     column, size, rows = w.channels * w.out.dtype.bytes, target.vector_bits / 8, w.rows.kernel
     vectors, room = w.rows.kernel * met * c.vectors, first.room(column)
@@ -188,6 +203,20 @@ def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
     return pieces * min(row / target.page, 1.0) * apart_cycles(memory(target), target)
 
 
+def _copies(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
+    """Cycles to copy the image: its vectors are loaded, and stored with the padding around them. Of each column a piece
+    is read that nothing was near before, as far as columns are on pages of their own. Nothing waits for a copy's loads,
+    which are many at a time: pieces from farther away than the second cache take as long."""
+    if not c.copied:
+        return 0.0
+    channels, images, column = c.copied * c.vectors * c.lanes, w.images * w.channels, w.channels * w.out.dtype.bytes
+    results = w.rows.size * w.columns.size
+    read, stored = results * w.rows.stride * w.columns.stride, _bytes_copied(w, 1) / w.source.dtype.bytes
+    vectors = read * family.load_cycles(target) + stored * target.core.store_cycles
+    pieces = images / channels * read * min(column / target.page, 1.0)
+    return images / c.lanes * vectors + pieces * apart_cycles(2, target)
+
+
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[Var, Var, Var, Var]:
     """Tiles the nest that stores the result. Threads share channels or images or, if both are few, blocks of rows.
     Returns the loops over tiles: the parallel one, those over rows and over columns, and the innermost."""
@@ -200,12 +229,47 @@ def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[
         outer = (row, columns) if c.order is Order.ROWS else (columns, row)
         s.reorder(*others, *outer, channels, column, lane)
         return outer[0], row, columns, channels
+    if c.copied:
+        blocks, channels = s.split(channels, c.copied)
+        around = sorted([blocks, *others], key=lambda v: -extent(s, v))
+        s.reorder(*around, row, columns, channels, column, lane)
+        return around[0], row, columns, channels
     around = sorted([channels, *others], key=lambda v: -extent(s, v))
     if c.block:
         some, row = s.split(row, c.block)
         around = [some, *around]
     s.reorder(*around, row, columns, column, lane)
     return around[0], row, columns, columns
+
+
+def _copied(w: Windows, width: int, target: Target) -> int:
+    """The tiles of so many channels whose image is copied together: the most, by powers of two, that the first cache
+    has room for; 0 if that is none, or leaves channels."""
+    most = target.caches[0].bytes // _bytes_copied(w, width)
+    copied = 1 << most.bit_length() >> 1
+    while copied and w.channels % (copied * width):
+        copied //= 2
+    return copied
+
+
+def _bytes_copied(w: Windows, channels: int) -> int:
+    """The bytes of the padded image of so many channels."""
+    return w.rows.met(w.rows.size) * w.columns.met(w.columns.size) * channels * w.source.dtype.bytes
+
+
+def _copy(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, blocks: Var) -> None:
+    """Copies the image of a block of channels, with its padding in loops of its own."""
+    compute_near(s, pad, blocks)
+    lane = loop_of(s, pad, -1)
+    s.vectorize(s.split(lane, c.lanes)[1] if c.vectors * c.copied > 1 else lane)
+    if not w.padded:
+        return
+    s.guard(pad)
+    found = find_block(s.func, pad)
+    for side in (w.columns, w.rows):
+        place = found.spatial[side.dimension]
+        assert isinstance(place.binding, Var)
+        cut_at(s, place.binding, limits(found.where, place.var))
 
 
 def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]:
