@@ -94,9 +94,8 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
                 edges = order is Order.CHANNELS and programs * w.columns.kernel <= WRITTEN_OUT
                 block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
                 yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs, 0)
-            for vectors, _ in ways[: 1 + double]:
-                copied = _copied(w, vectors * lanes, target)
-                if copied:
+            for vectors in (1, 2) if double else (1,):
+                if copied := _copied(w, vectors * lanes, target):
                     yield ChannelsLastChoice(columns, vectors, lanes, Order.CHANNELS, 0, False, False, copied)
 
     def price(self, choice: ChannelsLastChoice, shape: Windows, target: Target) -> float:
