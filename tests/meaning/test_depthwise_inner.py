@@ -301,6 +301,9 @@ COPIED = {
     "apart": Case((1, 9, 12, 32), gap=(2, 3), low=(2, 3), high=(2, 3)),
     "what follows": Case((2, 7, 7, 64), after="swish"),
     "something else around": Case((1, 7, 8, 32), zero=1.5),
+    "an image of one row": Case((1, 1, 9, 32), low=(2, 1), high=(2, 1)),
+    "padding beside rows": Case((1, 4, 9, 32), low=(0, 1), high=(0, 1)),
+    "padding beside columns": Case((1, 9, 9, 32), low=(1, 0), high=(1, 0)),
 }
 
 
