@@ -130,7 +130,8 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             _in_pairs(s, w, c, made, tile)
         write_out(s, last, tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
         if c.copied:
-            _copy(s, w, c, pad, s.get_loops(last)[s.get_loops(last).index(rows) - 1])
+            around = s.get_loops(last)
+            _copy(s, w, c, pad, around[around.index(rows) - 1])
         elif pad:  # what a tile reads of a row of the image is loaded into registers, padding included
             row = [tile, *positions][-1]
             compute_near(s, pad, row, "register")
