@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,20 +19,27 @@ from tilewright.analysis.structure import key_of
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import grouped
 from tilewright.compiler import apart, compile_module, processes
-from tilewright.compiler.apart import MadeGroup, make_group, produce
+from tilewright.compiler.apart import MadeGroup, make_group, produce, produce_both
+from tilewright.compiler.compiled import Compiled
 from tilewright.compiler.kernels import KernelPass, compile_alone, kernels_of
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import as_planned, lower, pipeline, plan_kernels
+from tilewright.core import extensions
+from tilewright.core import processes as core_processes
 from tilewright.core.collection import OBJECTS
 from tilewright.core.forced import Forced
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 from tilewright.core.switches import Switches
 from tilewright.core.tuned import Tuned
+from tilewright.core.turns import quick_turns
 from tilewright.graph.nodes import Module
+from tilewright.graph.op import REGISTRY
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
+from tilewright.lower.graph.eliminate_common import eliminate_common
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.report.errors import InternalError, RuntimeFault
 from tilewright.runtime.plan_report import Choices
 from tilewright.target import Target, native
@@ -100,6 +108,62 @@ def test_the_same_bytes_come_from_one_process_and_from_two(here: list[str]) -> N
     assert one.choices.decisions == two.choices.decisions
     assert len(one.code) == 2 + len(grouped([*one.choices.decisions])) > 3  # the entry, and what times kernels
     assert 0 < len(here) < len(one.choices.decisions)
+
+
+def small_model() -> Module:
+    """Another model, of one kernel."""
+    return parse_module("graph main[n](x: f32[n, 8]) -> y:\n  y: f32[n, 8] = exp(x)")
+
+
+def is_same(one: Compiled, two: Compiled) -> bool:
+    """Whether two processes have made the same, and know the same of it."""
+    code = (one.code, one.faults, one.constants, one.sites) == (two.code, two.faults, two.constants, two.sites)
+    return code and one.choices.decisions == two.choices.decisions
+
+
+def test_two_modules_are_compiled_by_the_same_processes(here: list[str]) -> None:
+    """While this one compiles the first, which takes a while, another one plans the second and begins with it."""
+    compiled, rest = produce_both(small_model(), model(), native())
+    assert is_same(lower(small_model(), native()), compiled) and here == ["exp"]
+    one, two = lower(model(), native()), rest()
+    assert is_same(one, two) and len(here) - 1 < len(one.choices.decisions)
+    assert [str(row) for row in one.choices.plan.kernels] == [str(row) for row in two.choices.plan.kernels]
+
+
+def test_a_module_that_no_other_process_plans_is_planned_here(here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(value: object) -> bytes:
+        raise ValueError("this goes through no pipe")
+
+    monkeypatch.setattr(apart, "dumps", refuse)
+    compiled, rest = produce_both(small_model(), model(), native())
+    one, two = lower(model(), native()), rest()
+    assert is_same(lower(small_model(), native()), compiled) and is_same(one, two)
+    assert set(here) == {"exp", *one.choices.decisions}
+
+
+def test_what_programs_have_added_keeps_modules_in_one_process(here: list[str]) -> None:
+    extensions.add("operator of a test", "", for_kernels=False)
+    try:
+        assert processes.processes_for_modules() == 1 and processes.processes_for_kernels() == 2
+    finally:
+        extensions.remove("operator of a test")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_compiles_the_second_module_itself(here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, rest = produce_both(small_model(), model(), native())
+    wanted = lower(model(), native()).code
+    monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "1")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if rest().code == wanted else 1)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+    assert ended == (child, 0)
+    assert rest().code == wanted
 
 
 def test_llvm_works_in_a_thread_of_its_own_where_one_process_compiles_a_large_model(
@@ -196,6 +260,22 @@ def test_programs_survive_the_way() -> None:
         assert dumps(again) == dumps(loads(dumps(again)))
 
 
+def test_modules_survive_the_way() -> None:
+    """What is computed twice is found to be, elsewhere too."""
+    module = parse_module(
+        """
+graph main(x: f32[3, 4]) -> s:
+  a: f32[4, 3] = transpose(x, perm=(1, 0))
+  b: f32[4, 3] = transpose(x, perm=(1, 0))
+  s: f32[4, 3] = add(a, b)
+"""
+    )
+    again = loads(dumps(module))
+    assert str(again) == str(module) and again.graph is not module.graph
+    assert all(node.op is REGISTRY[node.op.name] for node in again.graph.nodes)
+    assert len(eliminate_dead(eliminate_common(again)).graph.nodes) == 2
+
+
 def same(data: bytes) -> bytes:
     return data
 
@@ -209,8 +289,8 @@ def run(function: str, tasks: list[bytes], count: int = 2, patience: float = 60.
         time.sleep(0.05)
         return task + task
 
-    with Workers(f"worker_tasks:{function}", count, same, same, patience) as workers:
-        made = workers.run(tasks, do)
+    with Workers(f"worker_tasks:{function}", count) as workers:
+        made = workers.begin(tasks, same, same).finish(do, patience)
     return made, here
 
 
@@ -240,13 +320,62 @@ def test_a_worker_that_does_not_answer_is_given_up() -> None:
     assert made == [bytes([n, n]) for n in range(9)] and time.monotonic() - start < 30
 
 
+def test_workers_rest_until_they_are_told_to_go_on() -> None:
+    answers: list[bytes] = []
+    with Workers("worker_tasks:double", 1) as workers:
+        workers.begin([b"a"], same, same, answers.append).finish(same)
+        workers.rest()
+        batch = workers.begin([b"b", b"c"], same, same, answers.append)
+        time.sleep(0.5)
+        assert b"bb" not in answers
+        workers.resume()
+        deadline = time.monotonic() + 30
+        while answers[-2:] != [b"bb", b"cc"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert batch.finish(lambda task: b"here") == [b"bb", b"cc"]
+
+
+def test_workers_that_rest_for_long_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_processes, "REST", 0.1)
+    workers = Workers("worker_tasks:double", 1)
+    workers.rest()
+    batch = workers.begin([b"a"], same, same)
+    deadline = time.monotonic() + 30
+    while _is_alive(workers.pids[0]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with workers:
+        workers.resume()
+        assert batch.finish(lambda task: b"here") == [b"here"]
+
+
+def test_what_answers_begin_is_done_by_workers_too() -> None:
+    with Workers("worker_tasks:double", 1) as workers:
+        found: list[bytes] = []
+        workers.begin([b"a"], same, same, lambda one: workers.begin([one], same, same, found.append) and None)
+        deadline = time.monotonic() + 30
+        while found != [b"aaaa"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_threads_take_quick_turns_while_anyone_wants_them_to() -> None:
+    before = sys.getswitchinterval()
+    with quick_turns():
+        with quick_turns():
+            inside = sys.getswitchinterval()
+        assert sys.getswitchinterval() == inside < before
+    assert sys.getswitchinterval() == before
+
+
 def test_workers_end_with_an_error_here() -> None:
     def interrupt(task: bytes) -> bytes:
         raise KeyboardInterrupt
 
-    workers: Workers[bytes, bytes] = Workers("worker_tasks:sleep", 2, same, same)
+    workers = Workers("worker_tasks:sleep", 2)
     with pytest.raises(KeyboardInterrupt), workers:
-        workers.run([b"a", b"b", b"c"], interrupt)
+        workers.begin([b"a", b"b", b"c"], same, same).finish(interrupt)
     assert all(process.returncode is not None for process in workers._processes)
 
 
@@ -256,8 +385,9 @@ from tilewright.core.forced import Forced
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 print("begun", flush=True)
-with Workers("worker_tasks:say", 1, bytes, bytes) as workers:
-    print(b"".join(workers.run([b"", b""], lambda task: time.sleep(3) or b"")).decode(), flush=True)
+with Workers("worker_tasks:say", 1) as workers:
+    batch = workers.begin([b"", b""], bytes, bytes)
+    print(b"".join(batch.finish(lambda task: time.sleep(3) or b"")).decode(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

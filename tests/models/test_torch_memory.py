@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def test_saved_tensors_go_as_the_backward_pass_goes(monkeypatch: pytest.MonkeyPa
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_forward_graphs_write_over_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forward_graphs_write_over_no_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What AOTAutograd tells of saved tensors are numbers of the backward graph's inputs. A forward graph's inputs of
     these numbers are the model's, and so are tangents autograd's."""
     found: list[tuple[bool, set[str]]] = []
@@ -68,13 +69,16 @@ def test_forward_graphs_write_over_no_input(monkeypatch: pytest.MonkeyPatch) -> 
         begin(self)
         found.append((self.is_backward, {n.name for n in self.spent}))
 
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(Captured, "__post_init__", noted)
     model, x = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)), torch.randn(16, 16)
     before = [t.detach().clone() for t in (x, *model.parameters())]
     compiled(model)(x).sin().sum().backward()
     assert all(torch.equal(t, was) for t, was in zip((x, *model.parameters()), before, strict=True))
-    (forward, taken), (backward, spent) = found
-    assert (forward, backward) == (False, True)
+    (forward, taken), (backward, spent), asked = found
+    assert (forward, backward) == (False, True) and asked == (backward, spent), (
+        "the graph is known before it is asked for"
+    )
     assert not taken and spent and not any("tangent" in name or "primal" in name for name in spent)
 
 

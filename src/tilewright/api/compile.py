@@ -122,7 +122,7 @@ def _made(
     else:
         executable = _from_store(Stored.of_file(model, machine, switches, sizes, reading), threads, start)
     if not executable.cached:
-        _tell_summary(executable)
+        tell_summary(executable)
     return executable
 
 
@@ -130,7 +130,12 @@ def compile_stamp(precision: str) -> str:
     """Text that differs whenever a module in memory may be compiled to another program, for this machine and with a
     precision."""
     machine = measured(Target.parse("native"))
-    return stamp_of(machine, Switches(HIGHEST, frozenset(), precision, _read_choices(None), known_choices(machine)))
+    return stamp_of(machine, switches_for(machine, precision))
+
+
+def switches_for(target: Target, precision: str) -> Switches:
+    """What `compile` does unless it is told otherwise."""
+    return Switches(HIGHEST, frozenset(), precision, _read_choices(None), known_choices(target))
 
 
 def known_choices(target: Target) -> Tuned:
@@ -140,7 +145,7 @@ def known_choices(target: Target) -> Tuned:
     return Records.of(Store.default(), target, compiler_version()).tuned()
 
 
-def _tell_summary(executable: Executable) -> None:
+def tell_summary(executable: Executable) -> None:
     """Logs what was compiled, and into what."""
     program = executable.program
     kernels = counted(len({site.kernel for site in program.sites}), "kernel")

@@ -1,8 +1,9 @@
-"""How many processes may work on one compilation."""
+"""The processes that work on one compilation: how many, and workers beside this one."""
 
 from __future__ import annotations
 
 from tilewright.core import extensions
+from tilewright.core.processes import Workers
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.report import settings
 from tilewright.target.host import current_host
@@ -21,6 +22,17 @@ def useful_processes(module: Module) -> int:
 def processes_for_kernels() -> int:
     """How many processes may make kernels apart: others lack registered templates and instructions."""
     return 1 if extensions.are_for_kernels() else most_processes()
+
+
+def processes_for_modules() -> int:
+    """How many processes may plan modules: others lack all that programs have added."""
+    return 1 if extensions.are_there() or is_watched() else most_processes()
+
+
+def begin_workers(processes: int) -> Workers:
+    """Workers that plan modules and make kernels (`work` in `apart.py`), so many processes with this one."""
+    alone = {settings.COMPILE_PROCESSES.name: "1"}
+    return Workers("tilewright.compiler.apart:work", processes - 1, alone)
 
 
 def is_watched() -> bool:

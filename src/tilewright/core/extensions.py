@@ -30,6 +30,11 @@ def stamp() -> str:
     return "; ".join(f"{what}: {code}" for what, code in sorted(_ADDED.items()))
 
 
+def are_there() -> bool:
+    """Whether anything was added, which other processes lack."""
+    return bool(_ADDED)
+
+
 def are_for_kernels() -> bool:
     """Whether kernels are compiled by any addition, which other processes lack."""
     return bool(_FOR_KERNELS)

@@ -1,7 +1,8 @@
 """Work in other processes: tasks from bytes to bytes, run by the first process that is free, this one included.
 
     with Workers("package.module:function", 1) as workers:
-        results = workers.run(tasks, here)          # here(task), or what `function` makes of encode(task) elsewhere
+        batch = workers.begin(tasks, encode, decode)    # decode(what `function` makes of encode(task)), elsewhere
+        results = batch.finish(here)                    # here(task), of those that no worker has
 
 Each worker is a Python of its own that runs one function again and again, and is gone when the `with` ends. It shares
 nothing with this process: the file that Python was started with is not run again, no thread is copied, and Ctrl-C
@@ -22,11 +23,13 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
 
 from tilewright.core.collection import rare_collections
 from tilewright.core.frames import with_room
+from tilewright.core.turns import quick_turns
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,12 +37,84 @@ R = TypeVar("R")
 PATIENCE = 120.0
 """Seconds that this process, with nothing left to do, waits for a worker's answer."""
 
+REST = 60.0
+"""Seconds that workers rest at most."""
+
 _BEGIN = "import sys; name, *sys.path = sys.argv[1:]; from tilewright.core.processes import serve; serve(name)"
 _SIZE = struct.Struct("<q")
 _FAILED = -1
 
 
-class Workers(Generic[T, R]):
+@dataclass
+class Asked:
+    """A task that a worker has, and its answer: None until there is one, and where it failed."""
+
+    encode: Callable[[], bytes]
+    take: Callable[[bytes | None], None]
+    answer: bytes | None = None
+
+    def done(self) -> None:
+        """Takes the answer."""
+        self.take(self.answer)
+
+
+class Batch(Generic[T, R]):
+    """Tasks that workers have begun with. `changed` guards what is said of them, and is told of each answer."""
+
+    def __init__(
+        self,
+        tasks: Sequence[T],
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], R],
+        then: Callable[[R], None] | None,
+        changed: threading.Condition,
+    ) -> None:
+        self.tasks, self._encode, self._decode, self._then, self._changed = tasks, encode, decode, then, changed
+        self._waiting = deque(range(len(tasks)))
+        self._results: dict[int, R] = {}
+        self._elsewhere = 0
+
+    def next(self) -> Asked | None:
+        """A task that nobody has, for a worker; it must be said to be `done`."""
+        with self._changed:
+            if not self._waiting:
+                return None
+            self._elsewhere += 1
+            number = self._waiting.popleft()
+        return Asked(lambda: self._encode(self.tasks[number]), lambda answer: self._done(number, answer))
+
+    def _done(self, number: int, answer: bytes | None) -> None:
+        made: dict[int, R] = {}
+        try:
+            if answer is not None:
+                made[number] = self._decode(answer)
+                if self._then is not None:
+                    self._then(made[number])
+        finally:
+            with self._changed:
+                self._elsewhere -= 1
+                self._results |= made
+                self._changed.notify_all()
+
+    def finish(self, here: Callable[[T], R], patience: float = PATIENCE) -> list[R]:
+        """What becomes of each task, in their order: this process does those that no worker has, and those that one
+        failed to do, or has no answer to `patience` seconds after all others are done. What `here` raises ends it."""
+        try:
+            with quick_turns():
+                while self._waiting:
+                    with self._changed:
+                        number = self._waiting.popleft() if self._waiting else None
+                    if number is not None:
+                        self._results[number] = here(self.tasks[number])
+            with self._changed:
+                self._changed.wait_for(lambda: not self._elsewhere, patience)
+                found = dict(self._results)
+        finally:
+            self._waiting.clear()
+        return [found[n] if n in found else here(task) for n, task in enumerate(self.tasks)]
+
+
+class Workers:
     """`count` processes that run `function`, named as module:function, from bytes to bytes. `settings` are variables of
     their environment beside this process's. Where Python is part of another program, there are none."""
 
@@ -47,20 +122,21 @@ class Workers(Generic[T, R]):
         self,
         function: str,
         count: int,
-        encode: Callable[[T], bytes],
-        decode: Callable[[bytes], R],
-        patience: float = PATIENCE,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._encode, self._decode, self._patience = encode, decode, patience
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._batches: deque[Batch[Any, Any]] = deque()
+        self._changed = threading.Condition()
+        self._ends = self._rests = False
         for _ in range(count if sys.executable and not getattr(sys, "frozen", False) else 0):
             try:
                 self._processes.append(_start(function, settings or {}))
             except OSError:
                 break
+        for process in self._processes:
+            threading.Thread(target=self._feed, args=(process,), daemon=True).start()
 
-    def __enter__(self) -> Workers[T, R]:
+    def __enter__(self) -> Workers:
         return self
 
     def __exit__(
@@ -68,50 +144,81 @@ class Workers(Generic[T, R]):
     ) -> None:
         for process in self._processes:
             process.kill()
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
         for process in self._processes:
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    _close(pipe)
 
     @property
     def pids(self) -> list[int]:
         """The processes that were begun."""
         return [process.pid for process in self._processes]
 
-    def run(self, tasks: Sequence[T], here: Callable[[T], R]) -> list[R]:
-        """What becomes of each task, in their order. What `here` raises ends it."""
-        waiting = deque(range(len(tasks)))
-        results: dict[int, R] = {}
-        feeders = [
-            threading.Thread(target=self._feed, args=(process, tasks, waiting, results), daemon=True)
-            for process in self._processes
-        ]
-        for feeder in feeders:
-            feeder.start()
-        try:
-            while (n := _next(waiting)) is not None:
-                results[n] = here(tasks[n])
-            for feeder in feeders:
-                feeder.join(self._patience)
-        finally:
-            waiting.clear()
-        return [results[n] if n in results else here(task) for n, task in enumerate(tasks)]
+    def begin(
+        self,
+        tasks: Sequence[T],
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], R],
+        then: Callable[[R], None] | None = None,
+    ) -> Batch[T, R]:
+        """Tasks that workers begin with behind those of earlier batches, while this process does something else. `then`
+        is called with each answer of a worker, in the thread that waits for it, and may begin more."""
+        batch = Batch(tasks, encode, decode, then, self._changed)
+        with self._changed:
+            self._batches.append(batch)
+            self._changed.notify_all()
+        return batch
 
-    def _feed(
-        self, process: subprocess.Popen[bytes], tasks: Sequence[T], waiting: deque[int], results: dict[int, R]
-    ) -> None:
+    def rest(self) -> None:
+        """Workers begin no tasks until they are told to `resume`: this process gives its caller all cores. They end
+        where that takes a minute."""
+        with self._changed:
+            self._rests = True
+
+    def resume(self) -> None:
+        """Workers go on."""
+        with self._changed:
+            self._rests = False
+            self._changed.notify_all()
+
+    def _next(self, waits: bool) -> Asked | None:
+        """A task that nobody has; with `waits` when there is one, and None at the end."""
+        with self._changed:
+            while not self._ends:
+                while self._batches and not self._rests:
+                    if (asked := self._batches[0].next()) is not None:
+                        return asked
+                    self._batches.popleft()
+                if not waits or not self._changed.wait(REST if self._rests else None):
+                    break
+            return None
+
+    def _feed(self, process: subprocess.Popen[bytes]) -> None:
         """Gives a worker one task after the other; ends with the tasks, or with the worker."""
-        assert process.stdin is not None
-        assert process.stdout is not None
+        source, sink = process.stdout, process.stdin
+        assert source is not None
+        assert sink is not None
+        last: Asked | None = None
         try:
-            while (n := _next(waiting)) is not None:
-                _send(process.stdin, self._encode(tasks[n]))
-                answer = _receive(process.stdout)
-                if answer is not None:
-                    results[n] = self._decode(answer)
+            while (asked := self._next(waits=last is None)) or last:
+                try:
+                    if asked is not None:
+                        _send(sink, asked.encode())
+                finally:
+                    last, before = asked, last
+                    if before is not None:
+                        before.done()  # which takes a while: the worker has its next task
+                if asked is not None:
+                    asked.answer = _receive(source)
         except (OSError, EOFError, ValueError):
             return
+        finally:
+            if last is not None:
+                last.done()
+            _close(sink)
+            _close(source)
+            process.wait()
 
 
 class Ended(Exception):
@@ -181,13 +288,6 @@ class Companion:
             process.wait()
             for pipe in (process.stdin, process.stdout, self._said):
                 _close(pipe)
-
-
-def _next(waiting: deque[int]) -> int | None:
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
 
 
 def _start(function: str, settings: Mapping[str, str], said: IO[bytes] | None = None) -> subprocess.Popen[bytes]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -305,12 +305,21 @@ class Op(ABC):
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
+        """In another process, the one that is registered there."""
+        return registered, (self.name,)
+
 
 REGISTRY: dict[str, Op] = {}
 """Every operator kind by name; `tilewright.ops` fills it, and programs may add theirs (added.py)."""
 
 ADDED: dict[str, Op] = {}
 """Those that programs added."""
+
+
+def registered(name: str) -> Op:
+    """The operator kind of this name."""
+    return REGISTRY[name]
 
 
 def register(op: Op) -> Op:

@@ -44,9 +44,7 @@ class Makers:
     def __init__(self, target: Target, processes: int, threads: int = 1) -> None:
         alone = {settings.COMPILE_PROCESSES.name: "1"}
         self.threads, self._target = threads, target
-        self._workers: Workers[tuple[bytes, Forced | None], bytes | str] = Workers(
-            "tilewright.tune.measure:work", processes - 1, pickle.dumps, pickle.loads, settings=alone
-        )
+        self._workers = Workers("tilewright.tune.measure:work", processes - 1, alone)
         self._task: tuple[Task, bytes] | None = None
         self.runner = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"})
         """The process that runs what was made, for one kernel after another: it takes a while to begin."""
@@ -70,7 +68,8 @@ class Makers:
         if self._task is None or self._task[0] is not task:
             self._task = task, dumps((task, self._target, self.threads))
         body = self._task[1]
-        return self._workers.run([(body, one) for one in asked], lambda job: make(*job))
+        jobs = [(body, one) for one in asked]
+        return self._workers.begin(jobs, pickle.dumps, pickle.loads).finish(lambda job: make(*job))
 
 
 def make(body: bytes, asked: Forced | None) -> bytes | str:

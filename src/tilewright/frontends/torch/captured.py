@@ -47,6 +47,10 @@ class Captured:
         count = Counter(memory.values())
         return {node for node in self.saved if node in memory and count[memory[node]] == 1}
 
+    def is_like(self, other: Captured) -> bool:
+        """Whether another is the same graph, of which the same may be done to its inputs."""
+        return self.graph is other.graph and (self.saved, self.spent) == (other.saved, other.spent)
+
     def constant(self, target: str) -> Any:
         """What a get_attr node stands for."""
         found = self.graph

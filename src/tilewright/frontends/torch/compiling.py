@@ -28,6 +28,19 @@ class Compile(Protocol):
     ) -> Executable: ...
 
 
+class CompileBoth(Protocol):
+    """`Compile` of two modules, of the second when it is asked for. What is begun before they are read, for graphs of
+    so many operators, ends where none are given."""
+
+    def begin(self, operators: int) -> None: ...
+
+    def end(self) -> None: ...
+
+    def __call__(
+        self, first: Module, second: Module, *, threads: int | None, precision: str, denormals: str
+    ) -> tuple[Executable, Callable[[], Executable]]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """Compiled code that runs a piece of a graph, what it takes and gives, what was prepared of its weights, and the
@@ -51,6 +64,17 @@ class Compiler:
     failed: list[Mapping[Node, str]] = field(default_factory=list)
     steps: list[Step | Node] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._readers: dict[Piece, Reader] = {}
+
+    def whole(self) -> Module | None:
+        """What the graph is compiled from, where that is one module and nothing runs in PyTorch."""
+        parts = part(self.captured.nodes, (), self.captured.whole)
+        if len(parts) != 1 or not isinstance(parts[0], Piece) or self._has_checks():
+            return None
+        reader = self._read(parts[0])
+        return None if reader.failed else reader.module
+
     def call(self) -> Call:
         """The function that runs the graph."""
         captured, eager = self.captured, self._unsupported_aside()
@@ -64,8 +88,11 @@ class Compiler:
         """What is not supported, where nodes that nothing takes are in no piece: checks, say. Pieces tell all else."""
         captured = self.captured
         own = [n for n in captured.nodes if n.op == "get_attr" or is_called(n)]
-        aside = any(is_called(node) and not node.users for node in own)
-        return set(self._found(self._reader(captured.placeholders, own, ()).failed)) if aside else set()
+        return set(self._found(self._reader(captured.placeholders, own, ()).failed)) if self._has_checks() else set()
+
+    def _has_checks(self) -> bool:
+        """Whether there are nodes that nothing takes."""
+        return any(is_called(node) and not node.users for node in self.captured.nodes)
 
     def _found(self, failed: Mapping[Node, str]) -> Mapping[Node, str]:
         if failed:
@@ -77,7 +104,7 @@ class Compiler:
         """The source of a call by these steps; None, and the nodes that are not supported, or those of a piece that
         cannot be compiled as one. All pieces are read before any is compiled."""
         source, self.steps = self.captured.begin(), []
-        readers = {p: self._reader(p.inputs, p.nodes, p.outputs) for p in parts if isinstance(p, Piece)}
+        readers = {p: self._read(p) for p in parts if isinstance(p, Piece)}
         failed = {node: why for reader in readers.values() for node, why in reader.failed.items()}
         if failed:
             return None, failed
@@ -107,6 +134,12 @@ class Compiler:
         return self.compile(
             module, threads=chosen.threads, precision=chosen.precision, tune=chosen.tune, denormals=kept
         )
+
+    def _read(self, piece: Piece) -> Reader:
+        """What reads a piece, which is read once."""
+        if piece not in self._readers:
+            self._readers[piece] = self._reader(piece.inputs, piece.nodes, piece.outputs)
+        return self._readers[piece]
 
     def _reader(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Reader:
         captured = self.captured
