@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.api.compile import compile, compile_stamp
-from tilewright.api.compile_both import CompileBoth
+from tilewright.api.torch_compile import GraphCompiler
 from tilewright.frontends.torch.backend import make_backend
 from tilewright.frontends.torch.kept import Keeper
 from tilewright.frontends.torch.options import Options
@@ -23,7 +23,7 @@ def tilewright(
 ) -> Any:
     """Compiles a graph of Dynamo with its example inputs. UserError for options and modes that do not exist."""
     keeper = Keeper(Store.default(), compile_stamp, _compile_function)
-    return make_backend(Options.read(mode, options), compile, keeper, both=CompileBoth)(graph, inputs)
+    return make_backend(Options.read(mode, options), compile, keeper, modules=GraphCompiler)(graph, inputs)
 
 
 def _compile_function(function: Function) -> Executable:

@@ -21,15 +21,20 @@ __all__ = ["compile_both", "compile_module"]
 
 
 def compile_module(
-    module: Module, target: Target | None = None, threads: int | None = None, switches: Switches = ALL_ON
+    module: Module,
+    target: Target | None = None,
+    threads: int | None = None,
+    switches: Switches = ALL_ON,
+    workers: Workers | None = None,
 ) -> Executable:
-    """Compiles a module whose entry is a graph function. No program is read from or written to the store."""
+    """Compiles a module whose entry is a graph function. No program is read from or written to the store. `workers` are
+    those that have begun; they end with it."""
     from .apart import produce
     from .compiled import link
 
     target = target or native()
     start = time.perf_counter()
-    compiled = produce(module, target, switches)
+    compiled = produce(module, target, switches, workers)
     return link(compiled, target, time.perf_counter() - start, threads)
 
 
@@ -37,7 +42,7 @@ def compile_both(
     first: Module, second: Module, target: Target, threads: int, switches: Switches, workers: Workers | None = None
 ) -> tuple[Executable, Callable[[], Executable]]:
     """What `compile_module` makes of two modules, of the second when it is asked for: until then, other processes may
-    work on it, and are these where they have begun."""
+    work on it."""
     from .apart import produce_both
     from .compiled import link
 

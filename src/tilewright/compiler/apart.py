@@ -68,12 +68,17 @@ class Planned:
     plan: PlanReport | None
 
 
-def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
+def produce(module: Module, target: Target, switches: Switches = ALL_ON, workers: Workers | None = None) -> Compiled:
     """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes, and in this
-    one LLVM works in a thread of its own beside the passes: it needs no lock of Python's."""
-    if not (switches.all_on and is_large(module)) or is_watched():
-        return lower(module, target, switches)
-    with begin_workers(useful_processes(module)) as workers:
+    one LLVM works in a thread of its own beside the passes: it needs no lock of Python's. `workers` are those that have
+    begun; they end with it."""
+    with ExitStack() as until:
+        if workers is not None:
+            until.enter_context(workers)
+        if not (switches.all_on and is_large(module)) or is_watched():
+            return lower(module, target, switches)
+        if workers is None:
+            workers = until.enter_context(begin_workers(useful_processes(module)))
         return _Shop(target, switches, workers).compile(module)
 
 

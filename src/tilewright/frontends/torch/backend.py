@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from tilewright.core.collection import rare_collections
 from tilewright.core.frames import with_room
-from tilewright.frontends.torch.backward import Backward
+from tilewright.frontends.torch.beside import Beside
 from tilewright.frontends.torch.call import Call
 from tilewright.frontends.torch.captured import Captured
 from tilewright.frontends.torch.decompositions import decompositions
@@ -34,7 +34,7 @@ from tilewright.frontends.torch.weights import steady_inputs
 from tilewright.report.errors import InternalError, UserError
 
 if TYPE_CHECKING:
-    from tilewright.frontends.torch.compiling import Compile, CompileBoth, Compiler
+    from tilewright.frontends.torch.compiling import Compile, Compiler, ModuleCompiler
 
 __all__ = ["TorchWarning", "compile_graph", "make_backend", "place_of"]
 
@@ -44,32 +44,33 @@ def make_backend(
     compile: Compile,
     keeper: Keeper | None = None,
     hear: Callable[[Compiler], None] | None = None,
-    both: Callable[[], CompileBoth] | None = None,
+    modules: Callable[[], ModuleCompiler] | None = None,
 ) -> Callable[[Any, Sequence[Any]], Any]:
     """The backend that torch.compile calls with a graph of Dynamo and example inputs. `hear` is given what compiled
-    each graph; with `both`, a backward graph is compiled beside its forward one."""
+    each graph; `modules` are made for each graph of Dynamo: with them, workers compile beside this process."""
 
     @with_room
     @rare_collections()
     def backend(graph: Any, examples: Sequence[Any]) -> Any:
         if any(isinstance(example, list | tuple | dict) for example in examples):
             return flatten_graph_inputs(graph, examples, backend)
-        backward = Backward(None if both is None or options.tune is not None else both())
+        beside = None if modules is None or options.tune is not None else Beside(modules())
 
         def forwards(graph: Any, inputs: Sequence[Any]) -> Call:
-            return compile_graph(graph, options, compile, (), keeper, hear, backward=backward)
+            return compile_graph(graph, options, compile, (), keeper, hear, beside=beside)
 
         def backwards(graph: Any, inputs: Sequence[Any]) -> Any:
-            return disable(disable(compile_graph)(graph, options, compile, (), keeper, hear, True, backward))
+            return disable(disable(compile_graph)(graph, options, compile, (), keeper, hear, True, beside))
 
         def parted(*arguments: Any, **named: Any) -> Any:
             found = partition(*arguments, **named)
-            backward.take(found[1])
+            if beside is not None:
+                beside.take(found[1])
             return found
 
         def inference(graph: Any, inputs: Sequence[Any]) -> Call:
             steady = steady_inputs(examples) if options.weights == PACKED else ()
-            return compile_graph(graph, options, compile, steady, keeper, hear)
+            return compile_graph(graph, options, compile, steady, keeper, hear, beside=beside)
 
         called = aot_module_simplified(
             graph,
@@ -104,13 +105,13 @@ def compile_graph(
     keeper: Keeper | None = None,
     hear: Callable[[Compiler], None] | None = None,
     is_backward: bool = False,
-    backward: Backward | None = None,
+    beside: Beside | None = None,
 ) -> Call:
     """What runs a graph of ATen operators whose nodes carry fake tensors: a function of one list of arguments, which it
     empties; `steady` are the numbers of those that are weights. What was compiled before comes from the `keeper`;
-    `hear` is given what compiled it otherwise; `backward` is the backward graph that this one is, or that belongs to
-    it. UserError for what is not supported, where nothing may run in PyTorch; InternalError for a defect of ours, which
-    says where the graph was written to (`replay.py`)."""
+    `hear` is given what compiled it otherwise, with what has begun `beside`. UserError for what is not supported, where
+    nothing may run in PyTorch; InternalError for a defect of ours, which says where the graph was written to
+    (`replay.py`)."""
     with unset_fake_temporarily(), rare_collections():
         captured = Captured(graph, steady, is_backward)
 
@@ -123,19 +124,24 @@ def compile_graph(
         found = None if place is None else place.find(tell)
         if found is not None:
             return found
-        if backward is not None and not is_backward:
-            backward.prepare(captured)
-        from tilewright.frontends.torch.compiling import Compiler  # brings the reader and the compiler along
-
-        compiler = Compiler(captured, options, compile, tell)
-        if backward is not None:
-            compiler = backward.begun(compiler) if is_backward else backward.begin(compiler)
         try:
+            if beside is not None and not is_backward:
+                beside.prepare(captured)
+            from tilewright.frontends.torch.compiling import Compiler  # brings the reader and the compiler along
+
+            compiler = Compiler(captured, options, compile, tell)
+            if beside is not None and is_backward:
+                compiler = beside.go_on(compiler)
+            elif beside is not None:
+                beside.begin(compiler)
             call = compiler.call()
         except UserError:
             raise
         except Exception as error:
             raise _failed(captured, options, error) from error
+        finally:
+            if beside is not None:
+                beside.end()
         if place is not None:
             place.keep(compiler.failed, compiler.steps)
         if hear is not None:

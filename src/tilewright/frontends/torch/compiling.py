@@ -28,15 +28,17 @@ class Compile(Protocol):
     ) -> Executable: ...
 
 
-class CompileBoth(Protocol):
-    """`Compile` of two modules, of the second when it is asked for. What is begun before they are read, for graphs of
-    so many operators, ends where none are given."""
+class ModuleCompiler(Protocol):
+    """`Compile` of one module, or of two, of the second when it is asked for. What is begun before they are read, for
+    graphs of so many operators, ends where none are given."""
 
     def begin(self, operators: int) -> None: ...
 
     def end(self) -> None: ...
 
-    def __call__(
+    def one(self, model: Module, *, threads: int | None, precision: str, denormals: str) -> Executable: ...
+
+    def both(
         self, first: Module, second: Module, *, threads: int | None, precision: str, denormals: str
     ) -> tuple[Executable, Callable[[], Executable]]: ...
 
