@@ -1,11 +1,13 @@
 """torch.compile with this backend, with Inductor, and eager PyTorch: networks of torch.nn, inferred and trained.
 
-    python -m benchmarks.torch_speed [--only REGEX] [--threads N,N] [--rounds N] [--quick] [--json] [--write PAGE]
+    python -m benchmarks.torch_speed [--only REGEX] [--threads N,N] [--rounds N] [--quick] [--used] [--json]
+                                     [--write PAGE]
 
 In steady state the engines take turns in one process, and their results are compared first. The first call, with all
 that is compiled for it, is timed in a fresh process with empty caches, the second start in another one with the caches
-that the first left. The memory of a training step is what it has allocated at most, counted, which needs a C compiler.
-`--quick` has the steady state alone.
+that the first left. With `--used` each engine has compiled a small network before, a training step of which it finds
+in its caches: what it keeps for a machine, rates or compiled headers, is there. The memory of a training step is what
+it has allocated at most, counted, which needs a C compiler. `--quick` has the steady state alone.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from tilewright.report.progress import progress
 
 TASKS = ("inference", "training")
 MIB = 1 << 20
+SMALL = "MLP"
 ROUNDS, QUICK_ROUNDS = 12, 4
 
 
@@ -61,12 +64,14 @@ def ask(measure: str, network: str, task: str, threads: int, last: object, cache
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(network: str, task: str, threads: int, rounds: int, whole: bool) -> Found:
+def measure(network: str, task: str, threads: int, rounds: int, whole: bool, used: bool) -> Found:
     """One row. RuntimeError where a process fails."""
     taken = ask("race", network, task, threads, rounds)
     found = Found(network, task, threads, {engine: Samples(tuple(taken[engine])) for engine in ENGINES})
     for engine in ENGINES[:2] if whole else ():
         with tempfile.TemporaryDirectory(prefix="caches-") as caches:
+            if used:
+                ask("first", SMALL, "training", threads, engine, caches)
             starts = [ask("first", network, task, threads, engine, caches)["seconds"] for _ in range(2)]
         found.first[engine] = (starts[0], starts[1])
     if whole and task == "training":
@@ -126,7 +131,9 @@ def report_between(taken: Mapping[tuple[str, int], Mapping[str, Any]]) -> Report
     return report
 
 
-def measure_all(only: Sequence[str], threads: Sequence[int], rounds: int, whole: bool) -> list[Report]:
+def measure_all(
+    only: Sequence[str], threads: Sequence[int], rounds: int, whole: bool, used: bool = False
+) -> list[Report]:
     """All reports that have a row, failures last."""
     found: list[Found] = []
     calls: dict[tuple[str, int], Mapping[str, Any]] = {}
@@ -137,7 +144,7 @@ def measure_all(only: Sequence[str], threads: Sequence[int], rounds: int, whole:
             for count in threads:
                 for task in TASKS:
                     try:
-                        found.append(measure(network, task, count, rounds, whole))
+                        found.append(measure(network, task, count, rounds, whole, used))
                         if task == TASKS[0]:
                             calls[network, count] = ask("call", network, task, count, rounds)
                             between[network, count] = ask("between", network, task, count, rounds)
@@ -153,10 +160,11 @@ def main() -> None:
     parser = page_command("torch_speed", __doc__, "networks", quick="fewer rounds, and the steady state alone")
     parser.add_argument("--threads", type=numbers, default=(1,), metavar="N,N", help="numbers of threads")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each engine in each race")
+    parser.add_argument("--used", action="store_true", help="first calls of engines that have compiled another network")
     asked = parser.parse_args()
     rounds = asked.rounds or (QUICK_ROUNDS if asked.quick else ROUNDS)
     chosen = [case.name for case in CASES if re.search(asked.only, case.name)]
-    reports = measure_all(chosen, asked.threads, rounds, not asked.quick)
+    reports = measure_all(chosen, asked.threads, rounds, not asked.quick, asked.used)
     deliver(asked, "torch", reports)
     exit_on_failures(reports)
 

@@ -29,6 +29,7 @@ from tilewright.target import Target
 from tilewright.tune import measure, search, trial
 from tilewright.tune.measure import Failed, Makers, Trials
 from tilewright.tune.network import Row, Tuning, read_budget
+from tilewright.tune.parcels import LARGE, Packed, Parcel, pack
 from tilewright.tune.records import Record, Records, read_text
 from tilewright.tune.residual import Residual
 from tilewright.tune.search import Search
@@ -93,14 +94,14 @@ class Hang:
         return time.sleep, (1000,)
 
 
-def programs(task: Task, target: Target) -> tuple[bytes, bytes, bytes]:
+def programs(task: Task, target: Target) -> tuple[Parcel, Parcel, Parcel]:
     """The default's program, one by another choice, and one that computes something else."""
     with Makers(target, 1) as makers:
         default, other = makers.make(task, [None, space_of(task, target)[1].asked])
         (wrong,) = makers.make(Task(task.function, 1, task.sizes, {1: np.ones((WIDTH, WIDTH), np.float32)}), [None])
-    assert isinstance(default, bytes)
-    assert isinstance(other, bytes)
-    assert isinstance(wrong, bytes)
+    assert isinstance(default, Parcel)
+    assert isinstance(other, Parcel)
+    assert isinstance(wrong, Parcel)
     return default, other, wrong
 
 
@@ -136,6 +137,28 @@ def test_what_crashes_when_it_is_loaded_again_costs_itself_alone(task: Task, tar
             trials.time([0, 1], 2)
         trials.forget([1, 2])
         assert len(trials.time([0], 2)) == 1
+
+
+def test_large_arrays_of_programs_are_in_files_while_anyone_has_the_program(tmp_path: Path) -> None:
+    value = {"small": np.arange(10), "large": np.arange(LARGE // 4, dtype=np.float32)}
+    packed, same = pack(value, str(tmp_path)), pack(value, str(tmp_path))
+    other = pack({**value, "large": value["large"] + 1}, str(tmp_path))
+    assert packed.digest == same.digest != other.digest and len(packed.data) < LARGE // 8
+    kept, gone = Parcel.of(packed), Parcel.of(same)
+    assert len(list(tmp_path.iterdir())) == 3
+    del gone
+    assert len(list(tmp_path.iterdir())) == 2
+    for _ in range(2):
+        found = pickle.loads(kept)
+        assert all(np.array_equal(found[name], value[name]) for name in value)
+    del kept
+    assert list(map(str, tmp_path.iterdir())) == [*other.files]
+
+
+def test_programs_are_whole_pickles_where_files_cannot_be_written(tmp_path: Path) -> None:
+    value = np.arange(LARGE)
+    packed = pack(value, str(tmp_path / "missing"))
+    assert packed.files == () and np.array_equal(pickle.loads(packed.data), value)
 
 
 class Idle:
@@ -175,11 +198,11 @@ def test_a_process_that_ends_between_messages_is_begun_again(task: Task, target:
 class FakeMakers(Makers):
     """Makes programs in this process; the first of a batch crashes, the second hangs, the third is wrong."""
 
-    def __init__(self, target: Target, bad: list[bytes]) -> None:
+    def __init__(self, target: Target, bad: list[Parcel]) -> None:
         super().__init__(target, 1)
         self.bad = bad
 
-    def make(self, task: Task, asked: Any) -> list[bytes | str]:
+    def make(self, task: Task, asked: Any) -> list[Parcel | str]:
         made = super().make(task, asked)
         while len(made) > 1 and self.bad:
             made[len(self.bad) - 1] = self.bad.pop()
@@ -188,7 +211,10 @@ class FakeMakers(Makers):
 
 def test_a_search_survives_bad_candidates(task: Task, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, wrong = programs(task, target)
-    bad = [pickle.dumps(Crash()), pickle.dumps(Hang()), wrong]
+    bad = [
+        *(Parcel.of(Packed(pickle.dumps(end), (), end.__class__.__name__.encode())) for end in (Crash(), Hang())),
+        wrong,
+    ]
     monkeypatch.setattr(measure, "PATIENCE", 5.0)
     with FakeMakers(target, bad) as makers, Search(task, target, makers, 0) as found:
         drawn = found.step()

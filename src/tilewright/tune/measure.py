@@ -13,6 +13,7 @@ costs that candidate alone: the others are loaded again, in another process.
 from __future__ import annotations
 
 import pickle
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
@@ -23,6 +24,7 @@ from tilewright.loops.transport import dumps, loads
 from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.target import Target
+from tilewright.tune.parcels import Packed, Parcel, pack
 from tilewright.tune.task import Maker, Task
 from tilewright.tune.trial import Begin, Forget, Load, Loaded, Time
 
@@ -44,6 +46,7 @@ class Makers:
     def __init__(self, target: Target, processes: int, threads: int = 1) -> None:
         alone = {settings.COMPILE_PROCESSES.name: "1"}
         self.threads, self._target = threads, target
+        self._folder = tempfile.TemporaryDirectory(prefix="tilewright-")
         self._workers = Workers("tilewright.tune.measure:work", processes - 1, alone)
         self._task: tuple[Task, bytes] | None = None
         self.runner = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"})
@@ -57,25 +60,28 @@ class Makers:
     ) -> None:
         self._workers.__exit__(kind, error, trace)
         self.runner.end()
+        self._folder.cleanup()
 
     @property
     def pids(self) -> list[int]:
         """The processes beside this one."""
         return self._workers.pids
 
-    def make(self, task: Task, asked: Sequence[Forced | None]) -> list[bytes | str]:
-        """The program of each choice, as an executable pickles; why there is none, where a step is refused."""
+    def make(self, task: Task, asked: Sequence[Forced | None]) -> list[Parcel | str]:
+        """The program of each choice, as an executable pickles, until nobody has it any more; why there is none, where
+        a step is refused."""
         if self._task is None or self._task[0] is not task:
             self._task = task, dumps((task, self._target, self.threads))
         body = self._task[1]
-        jobs = [(body, one) for one in asked]
-        return self._workers.begin(jobs, pickle.dumps, pickle.loads).finish(lambda job: make(*job))
+        jobs = [(body, one, self._folder.name) for one in asked]
+        made = self._workers.begin(jobs, pickle.dumps, pickle.loads).finish(lambda job: make(*job))
+        return [one if isinstance(one, str) else Parcel.of(one) for one in made]
 
 
-def make(body: bytes, asked: Forced | None) -> bytes | str:
+def make(body: bytes, asked: Forced | None, folder: str) -> Packed | str:
     """The program of a choice, of a task and a target in transport's form; or why there is none."""
     try:
-        return pickle.dumps(_maker(body).program(asked))
+        return pack(_maker(body).program(asked), folder)
     except UserError as error:
         return error.why or error.what
 

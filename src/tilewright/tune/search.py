@@ -13,7 +13,6 @@ of 15, say, and gains `GAIN` in the median. Where a lot of pairs leaves it open,
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -130,7 +129,7 @@ class Search:
             try:
                 if isinstance(program, str):
                     raise Failed(program)
-                codes[choice.name] = hashlib.sha256(program).digest()
+                codes[choice.name] = program.digest
                 if codes[choice.name] not in self._ratios:
                     self._trials.load(number, program)
                     self._ratios[codes[choice.name]] = math.inf
