@@ -196,7 +196,7 @@ class Statements:
         self._innermost = True
         self.body(loop.body)
         self.out.scopes.pop()
-        if any(isinstance(part, CallFunction) for part in preorder(loop.body)):
+        if any(isinstance(s, CallFunction) for s in (loop.body, *loop.body.inside())):
             self._look()
         metadata = INNERMOST if self._innermost else OUTER
         self._innermost = False

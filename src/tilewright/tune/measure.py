@@ -98,10 +98,10 @@ def work(job: bytes) -> bytes:
 
 class Trials:
     """Programs that run in a process of their own, or in the one that makers have for it. `sizes` are those of symbols
-    by name; `flush` bytes are pushed through the caches before each call."""
+    by name; `flush` bytes are pushed through the caches before each call; inputs lie `shift` bytes behind a line."""
 
-    def __init__(self, sizes: Mapping[str, int], flush: int, makers: Makers | None = None) -> None:
-        self._begin = Begin(dict(sizes), flush)
+    def __init__(self, sizes: Mapping[str, int], flush: int, makers: Makers | None = None, shift: int = 0) -> None:
+        self._begin = Begin(dict(sizes), flush, shift)
         own = Companion("tilewright.tune.trial:work", {settings.NUM_THREADS.name: "1"}) if makers is None else None
         self._process, self._own = own or makers.runner, own  # type: ignore[union-attr]
         self._loaded: dict[int, bytes] = {}

@@ -72,7 +72,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.strategy = Strategy(space_of(self.task, self.target), self.seed, self.known, self.model)
-        self._trials = Trials(self.task.sizes, self.flush, self.makers)
+        self._trials = Trials(self.task.sizes, self.flush, self.makers, self.task.shift)
         self._rng = np.random.default_rng(self.seed)
 
     def __enter__(self) -> Search:

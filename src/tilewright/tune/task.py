@@ -42,6 +42,10 @@ from tilewright.types.tensor import TensorType
 
 Array = np.ndarray[Any, Any]
 
+CALLERS = 16
+"""Bytes behind a cache line at which NumPy's arrays lie, with which programs call functions: its allocator's header is
+before them. The buffers between the kernels of a network begin on lines."""
+
 LIMIT = 1 << 28
 """Bytes of one array: a task with a larger one is not made."""
 
@@ -49,12 +53,14 @@ LIMIT = 1 << 28
 @dataclass(frozen=True, slots=True)
 class Task:
     """A kernel as its plan defines it, the places that call it, what its symbols are while it is measured, by their
-    names, and the whole numbers among its constants, by the numbers of the parameters."""
+    names, the whole numbers among its constants, by the numbers of the parameters, and how many bytes behind a cache
+    line its inputs lie."""
 
     function: Function
     calls: int = 1
     sizes: Mapping[str, int] = field(default_factory=dict)
     numbers: Mapping[int, Array] = field(default_factory=dict)
+    shift: int = 0
 
     @property
     def key(self) -> str:
@@ -145,7 +151,7 @@ def task_alone(function: Function, sizes: Mapping[str, int]) -> Task | str:
     assumed = Sizes({s: sizes[s.name] for s in function.symbols if s.name in sizes})
     known = {s.name: assumed.of(s) for s in function.symbols}
     large = next((b.name for b in function.params if _bytes(b, known) > LIMIT), None)
-    return Task(function, 1, known) if large is None else f"{large} is larger than {LIMIT >> 20} MiB"
+    return Task(function, 1, known, shift=CALLERS) if large is None else f"{large} is larger than {LIMIT >> 20} MiB"
 
 
 def _graphs(module: Module) -> Iterator[GraphFunction]:

@@ -3,7 +3,7 @@
 It runs code that nobody ran before, so it is a process of its own (`tune.measure.Trials`), which may crash or hang. It
 imports the runtime and nothing of the compiler. One task is one of these messages, pickled:
 
-    Begin(sizes, flush)                  new inputs, no programs
+    Begin(sizes, flush, shift)           new inputs, no programs
     Load(number, program)             -> Loaded: a program, run once, and what it gives beside the first one's results
     Time(numbers, rounds, seed)       -> the seconds of a call of each program, a row for each, a turn a column
     Forget(numbers)
@@ -45,10 +45,12 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Inputs of these sizes of symbols, by name; `flush` bytes are written before each call."""
+    """Inputs of these sizes of symbols, by name, that lie `shift` bytes behind a cache line; `flush` bytes are written
+    before each call."""
 
     sizes: Mapping[str, int]
     flush: int
+    shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class _Held:
 @dataclass(slots=True)
 class _State:
     sizes: Mapping[str, int] = field(default_factory=dict)
+    shift: int = 0
     flushed: Array = field(default_factory=lambda: np.zeros(0, np.uint8))
     feeds: tuple[Array, ...] = ()
     results: tuple[Array, ...] = ()
@@ -114,8 +117,8 @@ def work(task: bytes) -> bytes:
 
 def _answer(message: object) -> object:
     match message:
-        case Begin(sizes, flush):
-            _state.sizes, _state.feeds, _state.results, _state.expected = sizes, (), (), None
+        case Begin(sizes, flush, shift):
+            _state.sizes, _state.shift, _state.feeds, _state.results, _state.expected = sizes, shift, (), (), None
             _state.programs.clear()
             _state.flushed = np.zeros(flush, np.uint8)
             return None
@@ -132,7 +135,7 @@ def _answer(message: object) -> object:
 
 def _load(number: int, executable: Executable) -> Loaded:
     if not _state.feeds:
-        _state.feeds = tuple(feeds_of(executable, _state.sizes))
+        _state.feeds = tuple(feeds_of(executable, _state.sizes, _state.shift))
     for array in _state.results:  # a program that stores nothing is not to find the right results
         array.reshape(-1).view(np.uint8)[...] = 0xFF
     start = time.perf_counter()
@@ -165,13 +168,13 @@ def difference(found: Sequence[Array], wanted: Sequence[Array]) -> str:
     return ""
 
 
-def feeds_of(executable: Executable, sizes: Mapping[str, int]) -> list[Array]:
-    """Numbers between 0.5 and 1 for all inputs, 0 and 1 where they are whole."""
+def feeds_of(executable: Executable, sizes: Mapping[str, int], shift: int = 0) -> list[Array]:
+    """Numbers between 0.5 and 1 for all inputs, 0 and 1 where they are whole, so many bytes behind a cache line."""
     rng, found = np.random.default_rng(0), []
     for port in executable.inputs:
         shape = [int(evaluate(e, {v: sizes[v.name] for v in variables_of(e)})) for e in port.shape]
-        array = allocate(max(1, math.prod(shape) * port.dtype.bytes)).view(port.dtype.numpy)[: math.prod(shape)]
-        array = array.reshape(shape)
+        size = math.prod(shape) * port.dtype.bytes
+        array = allocate(shift + size)[shift:].view(port.dtype.numpy).reshape(shape)
         drawn = rng.uniform(0.5, 1, shape) if port.dtype.is_float else rng.integers(0, 2, shape)
         array[...] = np.asarray(drawn).astype(array.dtype)
         found.append(array)
