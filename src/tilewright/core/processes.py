@@ -218,6 +218,7 @@ class Workers:
                 last.done()
             _close(sink)
             _close(source)
+            process.kill()  # a fork of this process may hold the pipe open
             process.wait()
 
 
@@ -295,6 +296,7 @@ def _start(function: str, settings: Mapping[str, str], said: IO[bytes] | None = 
     path = [os.path.abspath(entry) for entry in sys.path]
     return subprocess.Popen(
         [sys.executable, "-c", _BEGIN, function, *path],
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL if said is None else said,
@@ -306,7 +308,7 @@ def _start(function: str, settings: Mapping[str, str], said: IO[bytes] | None = 
 def serve(function: str) -> None:
     """What a worker does: answers each task on its input, until that ends. Nothing else gets at its two pipes."""
     module, _, name = function.partition(":")
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     with open(os.devnull, "r+b") as nothing:
         for number in (0, 1):
             os.dup2(nothing.fileno(), number)
@@ -327,9 +329,10 @@ def serve(function: str) -> None:
 
 
 def _send(pipe: IO[bytes], data: bytes | None) -> None:
-    pipe.write(_SIZE.pack(_FAILED if data is None else len(data)))
-    pipe.write(data or b"")
-    pipe.flush()
+    """Writes a message, of which nothing stays in memory that a fork of this process would write again."""
+    rest = memoryview(_SIZE.pack(_FAILED if data is None else len(data)) + (data or b""))
+    while rest:
+        rest = rest[pipe.write(rest) :]
 
 
 def _receive(pipe: IO[bytes]) -> bytes | None:
@@ -339,10 +342,14 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
 
 
 def _read(pipe: IO[bytes], size: int) -> bytes:
-    data = pipe.read(size)
-    if len(data) < size:
-        raise EOFError
-    return data
+    data = bytearray(size)
+    rest = memoryview(data)
+    while rest:
+        read = pipe.readinto(rest)  # type: ignore[attr-defined]
+        if not read:
+            raise EOFError
+        rest = rest[read:]
+    return bytes(data)
 
 
 def _close(pipe: Any) -> None:
