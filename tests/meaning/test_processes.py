@@ -149,6 +149,7 @@ def test_what_programs_have_added_keeps_modules_in_one_process(here: list[str]) 
         extensions.remove("operator of a test")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does without other threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_fork_compiles_the_second_module_itself(here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     _, rest = produce_both(small_model(), model(), native())
