@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import subprocess
 import sys
@@ -192,6 +193,32 @@ def test_training_with_a_dynamic_batch() -> None:
         given = torch.autograd.grad(fast(x).square().sum(), list(model.parameters()))
         for a, b in zip(given, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+class Normalized(nn.Module):
+    """A convolution that is normalized, and added to what it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(x + self.norm(self.convolution(x)))
+
+
+def test_training_of_normalized_images_of_any_size() -> None:
+    """Of which a forward pass saves a number that is computed of sizes."""
+    model = nn.Sequential(Normalized(), Normalized())
+    twin = copy.deepcopy(model)
+    fast = compiled(twin)
+    for images in (torch.randn(4, 4, 12, 12), torch.randn(3, 4, 8, 9), torch.randn(2, 4, 16, 5)):
+        for own, called in ((model, model), (twin, fast)):
+            own.zero_grad()
+            called(images).square().mean().backward()
+        for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(b.grad, a.grad, rtol=1e-4, atol=1e-5)
+    for a, b in zip(model.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(b, a)
 
 
 # Memory

@@ -145,14 +145,14 @@ class Source:
 
     def view(self, node: Node) -> None:
         """A node that runs in PyTorch, and takes no time to speak of."""
-        name = f"e{len(self.lines)}"
         if is_item(node):
-            self.lines.append(f"{name} = {self.value(node.args[0])}[{node.args[1]}]")
+            source = f"{self.value(node.args[0])}[{node.args[1]}]"
         else:
             parts = [self.value(a) for a in node.args]
             parts += [f"{key}={self.value(a)}" for key, a in node.kwargs.items()]
-            self.lines.append(f"{name} = {self.refer('op', node.target)}({', '.join(parts)})")
-        self.names[node] = name
+            source = f"{self.refer('op', node.target)}({', '.join(parts)})"
+        self.names[node] = f"e{len(self.lines)}"
+        self.lines.append(f"{self.names[node]} = {source}")
         self.learn(node)
 
     def compiled(self, ports: Ports, run: Runs, cache: Cache | None, parts: Sequence[Part] = ()) -> None:
@@ -227,7 +227,8 @@ class Source:
 
     def make(self, results: Iterable[Any]) -> Call:
         """The function, which answers these results."""
-        lines = [*self.lines, f"return [{', '.join([self.value(r) for r in results])}]"]
+        given = [self.value(r) for r in results]  # which may take lines
+        lines = [*self.lines, f"return [{', '.join(given)}]"]
         text = "\n    ".join(["def call(args):", *(_freed(lines) if self.steps > 1 else lines)])
         scope: dict[str, Any] = dict(self.scope)
         exec(compile(text, "<a call of a graph>", "exec"), scope)
