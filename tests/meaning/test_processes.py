@@ -28,11 +28,11 @@ from tilewright.core import extensions
 from tilewright.core import processes as core_processes
 from tilewright.core.collection import OBJECTS
 from tilewright.core.forced import Forced
+from tilewright.core.lock import quick_turns
 from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 from tilewright.core.switches import Switches
 from tilewright.core.tuned import Tuned
-from tilewright.core.turns import quick_turns
 from tilewright.graph.nodes import Module
 from tilewright.graph.op import REGISTRY
 from tilewright.graph.parse import parse_module

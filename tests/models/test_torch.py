@@ -452,10 +452,14 @@ def test_all_that_an_executable_cannot_be_made_of_is_one_error() -> None:
         ({"dynamic": True}, "dynamic is no option of the backend"),
         ({"fallback": "never"}, "fallback='never' says nothing"),
         ({"fallback": 3}, "fallback"),
+        ({"precision": "f99"}, "there is no precision 'f99'"),
+        ({"precision": 3}, "cannot use 3 as precision"),
+        ({"threads": 0}, "cannot use 0 threads"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as found:
+@pytest.mark.parametrize("trained", [False, True])
+def test_wrong_options(options: dict[str, Any], text: str, trained: bool) -> None:
+    with torch.set_grad_enabled(trained), pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as found:
         torch.compile(perceptron(), backend=tilewright, options=options)(torch.randn(1, 6))
     assert text in str(found.value.inner_exception)
 

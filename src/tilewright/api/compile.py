@@ -192,4 +192,9 @@ def _check_kinds(target: object, dims: object, level: object, off: object, preci
     check_kind("off", off, Iterable, "a pass, or several, by their names", 'off=("winograd",)')
     for name in (off,) if isinstance(off, str | bytes) else tuple(off):  # type: ignore[arg-type]
         check_kind("an item of off", name, str, "the name of a pass", 'off=("winograd",)')
+    check_precision(precision)
+
+
+def check_precision(precision: object) -> None:
+    """UserError for a precision that is no name."""
     check_kind("precision", precision, str, "the name of a precision", f'precision="{PLAIN}"')

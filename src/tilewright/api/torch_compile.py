@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilewright.api.compile import switches_for, tell_summary
+from tilewright.api.compile import check_precision, switches_for, tell_summary
 from tilewright.core.collection import rare_collections
 from tilewright.core.frames import with_room
 from tilewright.core.processes import Workers
-from tilewright.core.switches import Switches
+from tilewright.core.switches import HIGHEST, Switches
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
 from tilewright.runtime.threads import count_threads
@@ -68,9 +68,13 @@ class GraphCompiler:
         return _told(made, denormals), with_room(lambda: _told(rest(), denormals))
 
     def _checked(self, threads: int | None, precision: str, *modules: Module) -> tuple[Target, int, Switches]:
-        """The machine, the threads and the switches that modules are compiled for, which are verified."""
+        """The machine, the threads and the switches that modules are compiled for, which are verified. UserError for
+        what `compile` refuses."""
+        from tilewright.compiler.pipeline import read_pass_switches
         from tilewright.graph.verify import verify
 
+        check_precision(precision)
+        read_pass_switches(HIGHEST, (), precision)
         for module in modules:
             verify(module)
         machine = measured(Target.parse("native"))

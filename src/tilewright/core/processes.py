@@ -29,7 +29,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from tilewright.core.collection import rare_collections
 from tilewright.core.frames import with_room
-from tilewright.core.turns import quick_turns
+from tilewright.core.lock import quick_turns
 
 T = TypeVar("T")
 R = TypeVar("R")
