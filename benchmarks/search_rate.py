@@ -4,9 +4,9 @@
 
 For each kernel so many of its choices are made, loaded, compared with the default and timed in turns with it, as a
 search does, in batches: once drawn from all, once those of one tile of registers, which differ in numbers of their
-traces alone. Rates are candidates a second by the wall clock, and in twice the processor seconds of all processes: what
-two idle cores would do, where other programs share these. The last column is what a record adds to compiling a kernel:
-its key is made, and the choice is read.
+traces alone. Some of these are the same program, which is made and timed once. Rates are candidates a second by the
+wall clock, and in twice the processor seconds of all processes: what two idle cores would do, where other programs
+share these. The last column is what a record adds to compiling a kernel: its key is made, and the choice is read.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from tilewright.plan.template import registered
 from tilewright.report.progress import progress
 from tilewright.runtime.machine import measured
 from tilewright.target import Target, native
+from tilewright.tune.candidates import Candidates
 from tilewright.tune.measure import Failed, Makers, Trials
-from tilewright.tune.search import LONGER, turns_of
+from tilewright.tune.search import LEAST, LONGER, turns_of
 from tilewright.tune.space import Choice, space_of
 from tilewright.tune.strategy import BATCH
 from tilewright.tune.task import Task
@@ -39,33 +40,35 @@ COUNT, PROCESSES, LOOKUPS = 24, 2, 20
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Candidates a second by the wall clock, and in twice the processor seconds of all processes."""
+    """Candidates a second by the wall clock, and in twice the processor seconds of all processes; and how many programs
+    they are, which differ."""
 
     wall: float
     processor: float
+    programs: int
 
 
 def measure_rate(task: Task, choices: Sequence[Choice], makers: Makers) -> Rate:
     """How fast these choices are made and measured, batch by batch."""
     with Trials(task.sizes, 0) as trials:
-        (default, *_) = makers.make(task, [None] * PROCESSES)
-        if isinstance(default, str):
-            raise Failed(default)
-        turns = turns_of(trials.load(0, default).seconds, 0)
+        makers.make(task, [None] * PROCESSES)  # each process reads the task, and LLVM
+        candidates = Candidates(makers, trials, task)
+        if why := candidates.load({0: None})[0].why:
+            raise Failed(why)
+        turns = turns_of(statistics.median(trials.time([0], LEAST)[0]), 0)
         pids = [os.getpid(), *makers.pids, trials.pid or os.getpid()]
-        wall, busy = time.perf_counter(), sum(map(_busy, pids))
+        wall, busy, programs = time.perf_counter(), sum(map(_busy, pids)), 0
         for first in range(0, len(choices), BATCH):
-            made = makers.make(task, [c.asked for c in choices[first : first + BATCH]])
-            numbers = []
-            for number, program in enumerate(made, 1):
-                if isinstance(program, bytes):
-                    trials.load(number, program)
-                    numbers.append(number)
-            trials.time([0, *numbers], turns)
-            trials.time([0, *numbers[: BATCH // 3]], LONGER * turns)
+            asked = {number: c.asked for number, c in enumerate(choices[first : first + BATCH], 1)}
+            made = candidates.load(asked)
+            numbers = [number for number in asked if made[number].is_loaded]
+            for some, count in ((numbers, turns), (numbers[: BATCH // 3], LONGER * turns)):
+                if some:
+                    trials.time([0, *some], count)
             trials.forget(numbers)
+            programs += len(numbers)
         wall, busy = time.perf_counter() - wall, sum(map(_busy, pids)) - busy
-    return Rate(len(choices) / wall, 2 * len(choices) / busy if busy else float("inf"))
+    return Rate(len(choices) / wall, 2 * len(choices) / busy if busy else float("inf"), programs)
 
 
 def _busy(pid: int) -> float:
@@ -94,7 +97,8 @@ def of_one_tile(space: Sequence[Choice]) -> list[Choice]:
 
 def report(target: Target, only: str = "", count: int = COUNT, processes: int = PROCESSES) -> Report:
     """A row for each kernel."""
-    heads = ("kernel", "choices", "a second", "on idle cores", "of one tile", "on idle cores", "lookup ms")
+    rate = ("a second", "on idle cores", "programs")
+    heads = ("kernel", "choices", *rate, "of one tile", *rate[1:], "lookup ms")
     made = Report("search_rate", f"Choices made and measured a second, by {processes} processes", heads)
     rates: list[Rate] = []
     with Makers(target, processes) as makers, progress("making and measuring") as step:
@@ -104,9 +108,11 @@ def report(target: Target, only: str = "", count: int = COUNT, processes: int = 
             drawn = space[:: max(len(space) // count, 1)][:count]
             all_of, own = measure_rate(task, drawn, makers), measure_rate(task, of_one_tile(space)[:count], makers)
             added = 1e3 * measure_lookup(task, space[0], target)
-            numbers = (all_of.wall, all_of.processor, own.wall, own.processor)
-            cells = [f"{number:.1f}" for number in numbers]
-            data = {"kernel": name, "rate": numbers[:2], "of_one_tile": numbers[2:], "lookup_ms": added}
+            rates_of = [(rate.wall, rate.processor, rate.programs) for rate in (all_of, own)]
+            cells = [
+                f"{number:.1f}" if isinstance(number, float) else str(number) for row in rates_of for number in row
+            ]
+            data = {"kernel": name, "rate": rates_of[0], "of_one_tile": rates_of[1], "lookup_ms": added}
             made.add((name, str(len(space)), *cells, f"{added:.2f}"), data)
             rates.append(all_of)
     if rates:

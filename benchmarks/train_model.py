@@ -30,6 +30,7 @@ from benchmarks.search_tables import FLUSH_RATE, FLUSHED, LEAST, MOST, TURN_SECO
 from benchmarks.training_kernels import training_tasks
 from tilewright.runtime.machine import measured
 from tilewright.target import Target, native
+from tilewright.tune.candidates import Candidates
 from tilewright.tune.measure import Failed, Makers, Trials
 from tilewright.tune.model import FOLDS, Group, Model, train
 from tilewright.tune.space import Choice, space_of
@@ -52,31 +53,24 @@ def drawn(space: Sequence[Choice], seed: int) -> list[Choice]:
 def sample(name: str, task: Task, makers: Makers, target: Target, seed: int) -> Table:
     """A table of some choices of a kernel, with the median of turns of each; what cannot be measured is left out.
     Failed where the default cannot."""
-    choices, ratios = drawn(space_of(task, target), seed), dict[str, float]()
-    (default,) = makers.make(task, [None])
-    if isinstance(default, str):
-        raise Failed(default)
+    choices, ratios, times = drawn(space_of(task, target), seed), dict[str, float](), dict[bytes, float]()
     with Trials(task.sizes, FLUSHED, makers) as trials:
-        trials.load(0, default)
+        candidates = Candidates(makers, trials, task)
+        default = candidates.load({0: None})[0]
+        if default.why:
+            raise Failed(default.why)
+        times[default.digest] = 1.0
         (taken,) = trials.time([0], 3)
         rounds = min(max(round(TURN_SECONDS / (min(taken) + FLUSHED / FLUSH_RATE)), LEAST), MOST)
         for first in range(0, len(choices), AT_ONCE):
             batch = choices[first : first + AT_ONCE]
-            numbers: dict[str, int] = {}
-            for number, (choice, program) in enumerate(
-                zip(batch, makers.make(task, [c.asked for c in batch]), strict=True), 1
-            ):
-                try:
-                    if isinstance(program, bytes):
-                        trials.load(number, program)
-                        numbers[choice.name] = number
-                except Failed:
-                    continue
-            default_turns, *rows = trials.time([0, *numbers.values()], rounds, seed)
-            trials.forget(list(numbers.values()))
-            ratios |= {
-                n: float(np.median(row) / np.median(default_turns)) for n, row in zip(numbers, rows, strict=True)
-            }
+            made = candidates.load({number: choice.asked for number, choice in enumerate(batch, 1)})
+            loaded = [number for number in made if made[number].is_loaded]
+            default_turns, *rows = trials.time([0, *loaded], rounds, seed)
+            trials.forget(loaded)
+            for number, row in zip(loaded, rows, strict=True):
+                times[made[number].digest] = float(np.median(row) / np.median(default_turns))
+            ratios |= {c.name: times[made[n].digest] for n, c in enumerate(batch, 1) if not made[n].why}
     return Table(name, target.name, tuple(c for c in choices if c.name in ratios), ratios)
 
 

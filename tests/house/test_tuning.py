@@ -9,6 +9,7 @@ import pickle
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ from tilewright.artifact.stored import compiler_version
 from tilewright.cli.tune_table import TuneTable
 from tilewright.compiler.pipeline import as_planned, plan_kernels
 from tilewright.loops.nodes import Function
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.template import cheapest
 from tilewright.report.errors import UserError
+from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
 from tilewright.runtime.plan_report import Choices
 from tilewright.store import Store
 from tilewright.target import Target
 from tilewright.tune import measure, search, trial
+from tilewright.tune.candidates import Candidates
 from tilewright.tune.measure import Failed, Makers, Trials
 from tilewright.tune.network import Row, Tuning, read_budget
 from tilewright.tune.parcels import LARGE, Packed, Parcel, pack
@@ -34,8 +39,8 @@ from tilewright.tune.records import Record, Records, read_text
 from tilewright.tune.residual import Residual
 from tilewright.tune.search import Search
 from tilewright.tune.space import Choice, space_of
-from tilewright.tune.strategy import BATCH
-from tilewright.tune.task import CALLERS, Task, task_alone, task_of
+from tilewright.tune.strategy import BATCH, Strategy
+from tilewright.tune.task import CALLERS, Maker, Task, task_alone, task_of
 
 WIDTH = 96
 
@@ -213,11 +218,14 @@ class FakeMakers(Makers):
         super().__init__(target, 1)
         self.bad = bad
 
-    def make(self, task: Task, asked: Any) -> list[Parcel | str]:
-        made = super().make(task, asked)
+    def make_each(self, task: Task, asked: Any, then: Any, holder: str = "") -> None:
+        made = self.make(task, asked) if holder else []
+        if not holder:
+            super().make_each(task, asked, then)
         while len(made) > 1 and self.bad:
             made[len(self.bad) - 1] = self.bad.pop()
-        return made
+        for place, program in enumerate(made):
+            then(place, program)
 
 
 def test_a_search_survives_bad_candidates(task: Task, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +244,51 @@ def test_a_search_survives_bad_candidates(task: Task, target: Target, monkeypatc
         assert drawn == min(BATCH, len(found.space)) and len(found.measured) == drawn - len(why) > 0
         record = found.confirm()
     assert record.key == task.key and set(record.measured) == set(found.measured)
+
+
+def test_programs_that_are_alike_are_made_and_loaded_once(
+    task: Task, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = space_of(task, target)[0].asked
+    compiled: list[Function] = []
+    compile_alone = Maker.compile
+
+    def spy(self: Maker, function: Function) -> Executable:
+        compiled.append(function)
+        return compile_alone(self, function)
+
+    monkeypatch.setattr(Maker, "compile", spy)
+    with Makers(target, 1) as makers, Trials(task.sizes, 0) as trials:
+        candidates = Candidates(makers, trials, task)
+        default = candidates.load({0: None})[0]
+        made = candidates.load({1: asked, 2: asked}) | candidates.load({3: asked, 4: None})
+        assert [made[n].is_loaded for n in (1, 2, 3, 4)] == [True, False, False, False]
+        assert made[1].digest == made[2].digest == made[3].digest != default.digest == made[4].digest
+        assert len(compiled) == 2 and not any(one.why for one in made.values())
+        assert Candidates(makers, trials, task).load({5: asked})[5].is_loaded  # another search has nothing yet
+        assert len(compiled) == 3
+
+
+def test_a_program_that_cannot_be_measured_says_so_each_time(
+    task: Task, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Trials, number: int, program: bytes) -> object:
+        raise Failed("it is tired")
+
+    monkeypatch.setattr(Trials, "load", refuse)
+    with Makers(target, 1) as makers, Trials(task.sizes, 0) as trials:
+        candidates = Candidates(makers, trials, task)
+        assert [candidates.load({n: None})[n].why for n in range(2)] == ["it is tired"] * 2
+
+
+def test_a_search_knows_the_default_again(task: Task, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Makers(target, 1) as makers, Search(task, target, makers, 0) as found:
+        _, decision = cheapest(Facts(task.function), target)
+        assert decision.taken is not None
+        taken = replace(found.space[0], template=decision.taken.template, record=decision.taken.choice)
+        monkeypatch.setattr(Strategy, "draw", lambda self: [taken])
+        found.step()
+        assert found.measured[taken.name] == 1.0
 
 
 @pytest.mark.parametrize(("ratio", "is_kept"), [(0.5, True), (0.97, True), (0.99, False), (1.2, False)])

@@ -85,11 +85,12 @@ class Batch(Generic[T, R]):
 
     def _done(self, number: int, answer: bytes | None) -> None:
         made: dict[int, R] = {}
+        then = self._then
         try:
             if answer is not None:
                 made[number] = self._decode(answer)
-                if self._then is not None:
-                    self._then(made[number])
+                if then is not None:
+                    then(made[number])
         finally:
             with self._changed:
                 self._elsewhere -= 1
@@ -111,6 +112,7 @@ class Batch(Generic[T, R]):
                 found = dict(self._results)
         finally:
             self._waiting.clear()
+            self._then = None  # nobody waits for what comes later
         return [found[n] if n in found else here(task) for n, task in enumerate(self.tasks)]
 
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 
+from tilewright.analysis.structure import key_of
 from tilewright.core.forced import Forced
 from tilewright.core.processes import Companion, Ended, Workers
 from tilewright.loops.transport import dumps, loads
@@ -70,20 +72,51 @@ class Makers:
     def make(self, task: Task, asked: Sequence[Forced | None]) -> list[Parcel | str]:
         """The program of each choice, as an executable pickles, until nobody has it any more; why there is none, where
         a step is refused."""
+        made: dict[int, Parcel | Alike | str] = {}
+        self.make_each(task, asked, made.__setitem__)
+        return [one for place in range(len(asked)) if not isinstance(one := made[place], Alike)]
+
+    def make_each(
+        self,
+        task: Task,
+        asked: Sequence[Forced | None],
+        then: Callable[[int, Parcel | Alike | str], object],
+        holder: str = "",
+    ) -> None:
+        """Calls `then` with the place of each choice and its program as soon as that is made, in the thread that has
+        it. A process that made the same program before, for the same `holder`, does not make it again."""
         if self._task is None or self._task[0] is not task:
             self._task = task, dumps((task, self._target, self.threads))
         body = self._task[1]
-        jobs = [(body, one, self._folder.name) for one in asked]
-        made = self._workers.begin(jobs, pickle.dumps, pickle.loads).finish(lambda job: make(*job))
-        return [one if isinstance(one, str) else Parcel.of(one) for one in made]
+
+        def made(place: int, answer: Packed | Alike | str) -> None:
+            then(place, Parcel.of(answer) if isinstance(answer, Packed) else answer)
+
+        jobs = [(place, body, one, self._folder.name, holder) for place, one in enumerate(asked)]
+        batch = self._workers.begin(jobs, pickle.dumps, lambda answer: made(*pickle.loads(answer)))
+        batch.finish(lambda job: made(job[0], make(*job[1:])))
 
 
-def make(body: bytes, asked: Forced | None, folder: str) -> Packed | str:
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """A program that somebody has: its digest."""
+
+    digest: bytes
+
+
+def make(body: bytes, asked: Forced | None, folder: str, holder: str = "") -> Packed | Alike | str:
     """The program of a choice, of a task and a target in transport's form; or why there is none."""
+    maker = _maker(body)
     try:
-        return pack(_maker(body).program(asked), folder)
+        function = maker.schedule(asked)
+        key = holder, key_of(function)
+        if holder and key in maker.digests:
+            return Alike(maker.digests[key])
+        packed = pack(maker.compile(function), folder)
     except UserError as error:
         return error.why or error.what
+    maker.digests[key] = packed.digest
+    return packed
 
 
 @lru_cache(maxsize=1)
@@ -92,8 +125,9 @@ def _maker(body: bytes) -> Maker:
 
 
 def work(job: bytes) -> bytes:
-    """What another process makes of a task with its target, and a choice."""
-    return pickle.dumps(make(*pickle.loads(job)))
+    """What another process makes of a task with its target, and a choice, with the place that the choice has."""
+    place, *what = pickle.loads(job)
+    return pickle.dumps((place, make(*what)))
 
 
 class Trials:

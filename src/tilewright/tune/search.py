@@ -23,6 +23,7 @@ import numpy as np
 
 from tilewright.report.logs import debug
 from tilewright.target import Target
+from tilewright.tune.candidates import Candidates
 from tilewright.tune.measure import Failed, Makers, Trials
 from tilewright.tune.model import Group, Model
 from tilewright.tune.records import Record
@@ -68,24 +69,26 @@ class Search:
     failed: dict[str, str] = field(init=False, default_factory=dict)
     _ratios: dict[bytes, float] = field(init=False, default_factory=dict)
     _trials: Trials = field(init=False)
+    _candidates: Candidates = field(init=False)
     _rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self.strategy = Strategy(space_of(self.task, self.target), self.seed, self.known, self.model)
         self._trials = Trials(self.task.sizes, self.flush, self.makers, self.task.shift)
+        self._candidates = Candidates(self.makers, self._trials, self.task)
         self._rng = np.random.default_rng(self.seed)
 
     def __enter__(self) -> Search:
         """Loads the default. Failed where it cannot be measured."""
-        (program,) = self.makers.make(self.task, [None])
-        if isinstance(program, str):
-            raise Failed(program)
         try:
-            self._trials.load(DEFAULT, program)
+            default = self._candidates.load({DEFAULT: None})[DEFAULT]
+            if default.why:
+                raise Failed(default.why)
             (turns,) = self._trials.time([DEFAULT], LEAST)
         except Failed:
             self._trials.__exit__(None, None, None)
             raise
+        self._ratios[default.digest] = 1.0
         self.default_seconds = statistics.median(turns)
         return self
 
@@ -121,41 +124,30 @@ class Search:
 
     def step(self) -> int:
         """Makes and measures a batch; how many choices were measured."""
-        batch = self.strategy.draw()
-        made = self.makers.make(self.task, [choice.asked for choice in batch])
-        loaded: dict[int, Choice] = {}
-        codes: dict[str, bytes] = {}
-        for number, (choice, program) in enumerate(zip(batch, made, strict=True), OTHER):
-            try:
-                if isinstance(program, str):
-                    raise Failed(program)
-                codes[choice.name] = program.digest
-                if codes[choice.name] not in self._ratios:
-                    self._trials.load(number, program)
-                    self._ratios[codes[choice.name]] = math.inf
-                    loaded[number] = choice
-            except Failed as error:
-                codes.pop(choice.name, None)
+        batch = dict(enumerate(self.strategy.draw(), OTHER))
+        made = self._candidates.load({number: choice.asked for number, choice in batch.items()})
+        codes = {choice.name: made[number].digest for number, choice in batch.items() if not made[number].why}
+        for number, choice in batch.items():
+            if made[number].why:
                 self.strategy.drop(choice.name)
-                self.failed[choice.name] = str(error)
-                debug("%s: a choice is dropped: %s", self.task.function.name, error)
+                self.failed[choice.name] = made[number].why
+                debug("%s: a choice is dropped: %s", self.task.function.name, made[number].why)
+        loaded = [number for number in batch if made[number].is_loaded]
         found = self._times(loaded)
-        self._trials.forget(list(loaded))
-        for number, ratio in found.items():
-            choice = loaded[number]
-            self._ratios[codes[choice.name]] = ratio
+        self._trials.forget(loaded)
+        self._ratios |= {made[number].digest: found.get(number, math.inf) for number in loaded}
         timed = {name: self._ratios[code] for name, code in codes.items() if math.isfinite(self._ratios[code])}
         for name in codes.keys() - timed.keys():
             self.strategy.drop(name)
         self.strategy.learn(timed)
         return len(batch)
 
-    def _times(self, loaded: Mapping[int, object]) -> dict[int, float]:
+    def _times(self, loaded: Sequence[int]) -> dict[int, float]:
         """The times of programs over the default's: all of them, and the best third longer."""
         found: dict[int, float] = {}
         if loaded:
             rounds = turns_of(self.default_seconds, self.flush)
-            found |= self._raced(list(loaded), rounds)
+            found |= self._raced(loaded, rounds)
             ahead = sorted(found, key=lambda number: found[number])[: max(1, len(found) // 3)]
             found |= self._raced(ahead, LONGER * rounds)
         return found

@@ -83,16 +83,26 @@ class Maker:
         passes = pipeline(target)
         self._passes = passes[[step.name for step in passes].index("schedule") + 1 :]
         self._constants: dict[str, Array] = {}
+        self.digests: dict[tuple[str, str], bytes] = {}
+        """Of programs that were made: by whoever has them, and what their schedules made of the kernel."""
 
     def program(self, asked: Forced | None = None) -> Executable:
         """The executable that runs the kernel alone. UserError where a choice that is asked for is refused."""
+        return self.compile(self.schedule(asked))
+
+    def schedule(self, asked: Forced | None = None) -> Function:
+        """The kernel by a choice or by default. UserError where a choice that is asked for is refused."""
         if len(self._taken) > MOST_TAKEN:
             self._taken.clear()
         if asked is None:
             made, _ = cheapest(self._facts, self.target)
         else:
             made, _ = schedule_forced(self._facts, self.target, asked)
-        module = _module_of(made.func, self._content(made.func), self.task.sizes)
+        return made.func
+
+    def compile(self, function: Function) -> Executable:
+        """The executable that runs the kernel alone as it was scheduled."""
+        module = _module_of(function, self._content(function), self.task.sizes)
         compiled = finish(module, interface_of(module.graph), self._passes, self.target)
         return link(compiled, self.target, 0.0, threads=self.threads)
 
