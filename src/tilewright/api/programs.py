@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
+from tilewright.api.modules import check_modules
 from tilewright.artifact.cache import compile_again, compile_file, origin_of
 from tilewright.artifact.stored import Stored
 from tilewright.compiler import compile_module
 from tilewright.compiler.compiled import program_of, stages_of
-from tilewright.compiler.pipeline import lower_function, read_pass_switches
+from tilewright.compiler.pipeline import lower_function
 from tilewright.core.reading import Reading
 from tilewright.core.switches import Switches
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.parse import parse as _parse
-from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.edit import statements
 from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import For, Function, LoopKind
@@ -50,11 +50,13 @@ def compile_model(
 ) -> Executable:
     """The executable of a model in memory."""
     start = time.perf_counter()
-    read_pass_switches(switches.level, switches.off, switches.precision)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
     if isinstance(model, Module):
-        reading.check_shapes([p.name for p in _checked(model).graph.params], [])
+        check_modules(switches, model)
+        reading.check_shapes([p.name for p in model.graph.params], [])
+    else:
+        check_modules(switches)
     module = model if isinstance(model, Module) else read(model, reading)
     executable = compile_module(fix_dimensions(module, sizes), target, threads, switches)
     executable.compile_seconds = time.perf_counter() - start
@@ -63,26 +65,13 @@ def compile_model(
 
 def compile_stored(stored: Stored, threads: int, start: float) -> Executable:
     """The executable of a model file, which is kept for the next time; compiling counts from `start`."""
-    wanted = stored.switches
-    read_pass_switches(wanted.level, wanted.off, wanted.precision)
+    check_modules(stored.switches)
     return compile_file(stored, threads, start)
 
 
 def inside_of(stored: Stored) -> Inside:
     """A look inside what came from the store: it is compiled again."""
     return Inside(lambda: stages_of(compile_again(stored), stored.target), origin=origin_of(stored))
-
-
-def _checked(module: Module) -> Module:
-    """A module from a user: verified, with a graph as its entry."""
-    verify_module(module)
-    if not isinstance(module.main, GraphFunction):
-        raise UserError(
-            f"cannot compile the loops function {module.entry}",
-            why="compile takes a module whose entry is a graph",
-            fix="build it: tilewright.build(function)",
-        )
-    return module
 
 
 def parse(text: str) -> GraphFunction | Function | Module:

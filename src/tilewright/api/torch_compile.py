@@ -10,7 +10,7 @@ from tilewright.api.compile import check_precision, switches_for, tell_summary
 from tilewright.core.collection import rare_collections
 from tilewright.core.frames import with_room
 from tilewright.core.processes import Workers
-from tilewright.core.switches import HIGHEST, Switches
+from tilewright.core.switches import Switches
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
 from tilewright.runtime.threads import count_threads
@@ -51,7 +51,7 @@ class GraphCompiler:
         with rare_collections():
             from tilewright.compiler import compile_module
 
-            machine, count, switches = self._checked(threads, precision, model)
+            machine, count, switches = _settled(threads, precision, model)
             made = compile_module(model, machine, count, switches, self._taken())
         return _told(made, denormals)
 
@@ -63,22 +63,20 @@ class GraphCompiler:
         with rare_collections():
             from tilewright.compiler import compile_both
 
-            machine, count, switches = self._checked(threads, precision, first, second)
+            machine, count, switches = _settled(threads, precision, first, second)
             made, rest = compile_both(first, second, machine, count, switches, self._taken())
         return _told(made, denormals), with_room(lambda: _told(rest(), denormals))
 
-    def _checked(self, threads: int | None, precision: str, *modules: Module) -> tuple[Target, int, Switches]:
-        """The machine, the threads and the switches that modules are compiled for, which are verified. UserError for
-        what `compile` refuses."""
-        from tilewright.compiler.pipeline import read_pass_switches
-        from tilewright.graph.verify import verify
 
-        check_precision(precision)
-        read_pass_switches(HIGHEST, (), precision)
-        for module in modules:
-            verify(module)
-        machine = measured(Target.parse("native"))
-        return machine, count_threads(threads), switches_for(machine, precision)
+def _settled(threads: int | None, precision: str, *modules: Module) -> tuple[Target, int, Switches]:
+    """The machine, the threads and the switches that modules are compiled for. UserError for what `compile` refuses."""
+    from tilewright.api.modules import check_modules
+
+    check_precision(precision)
+    machine = measured(Target.parse("native"))
+    switches = switches_for(machine, precision)
+    check_modules(switches, *modules)
+    return machine, count_threads(threads), switches
 
 
 def _told(executable: Executable, denormals: str) -> Executable:
