@@ -28,7 +28,7 @@ from tilewright.target.measure import Engine, measure
 from tilewright.target.plausible import KEPT, UNSETTLED, put_into
 from tilewright.target.probes import core_probes, print_module
 from tilewright.target.show import describe
-from tilewright.target.streams import ROWS, STEP, print_streams
+from tilewright.target.streams import PRODUCTS, STEP, print_streams
 from tilewright.target.target import describe_host
 
 NAMES = [name for name in target_names() if name != "native"]
@@ -259,7 +259,7 @@ def test_streams_read_and_write_every_byte() -> None:
         assert (inside.view(np.float32) == 1).all() and (words[len(inside) :] == before[len(inside) :]).all()
         tile, asked = (engine.function(name, 3) for name in ("tile", "asked"))
         for rounds in (1, 2):  # each sum has all terms, and the result is the first bits of all of them together
-            terms = np.float32(rounds * ROWS * size / 4 / (2 * lanes))
+            terms = np.float32(rounds * PRODUCTS * size / max(64, 8 * lanes))  # a line, or a vector, at a time
             for stream in (tile, asked):
                 found = np.array([stream(place, size, rounds)]).view(np.float32)
                 np.testing.assert_array_equal(found, [terms, terms])

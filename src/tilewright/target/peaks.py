@@ -24,8 +24,8 @@ class Peaks:
     memory_gbs        what one core reads from memory
     memory_store_gbs  what one core writes to memory by plain stores (which read the line first)
     memory_gbs_all    what all cores together read from memory
-    memory_tile_gbs   what one core reads from memory line by line, with products of eight rows on each line before the
-                      next: what waits for a line keeps the loads behind it from beginning
+    memory_tile_gbs   what one core reads from memory line by line, with eight vectors of products on each line before
+                      the next: what waits for a line keeps the loads behind it from beginning
     memory_asked_gbs  the same where each line is prefetched a page ahead
     cache_ns          for each cache level: the nanoseconds from a load to its use, where nothing was fetched before
     memory_ns         the same from memory; both are always the family's

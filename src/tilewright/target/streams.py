@@ -1,8 +1,8 @@
 """The programs that say what caches and memory deliver, as LLVM IR text for a target.
 
 `read` adds up a buffer with one accumulator per load in flight, again and again; `write` fills it with ones; `flush`
-takes it out of every cache; `tile` multiplies each vector of it by `ROWS` numbers, and adds to as many sums, before it
-reads the next; `asked` does, too, and prefetches each line a page ahead:
+takes it out of every cache; `tile` multiplies each line of it, `PRODUCTS` vectors of products, and adds to as many
+sums, before it reads the next; `asked` does, too, and prefetches each line a page ahead:
 
     i64 read(ptr buffer, i64 bytes, i64 rounds)        bytes: a multiple of `STEP`, at least one; rounds likewise
     i64 write(ptr buffer, i64 bytes, i64 rounds)
@@ -22,8 +22,8 @@ from .target import Target
 STEP: Final = 4096
 """Buffers are multiples of this many bytes: of every probe's step, and of a page."""
 
-ROWS: Final = 8
-"""The sums that a line is multiplied for: about a tile's, and fewer products than memory takes time for the line."""
+PRODUCTS: Final = 8
+"""The vectors of products that a line is read for: fewer than memory takes time for it."""
 
 _ACCUMULATORS: Final = 8
 _LINE: Final = 64
@@ -72,11 +72,13 @@ def _print_write(target: Target) -> list[str]:
 
 
 def _print_tile(target: Target, name: str, *, ahead: int = 0) -> list[str]:
-    """Each vector of a line times numbers that are loaded for it, one for each sum."""
+    """The vectors of a line times numbers that are loaded for them: a product for each of `PRODUCTS` sums, which are
+    that many rows by the vectors of a line. None waits for another one of its line."""
     lanes, width = target.vector_bits // 32, target.vector_bits // 8
-    vector, rows, parts = f"<{lanes} x float>", range(ROWS), max(_LINE // width, 1)
-    carried = [f"  %o{r} = phi {vector} [zeroinitializer, %entry], [%s{r}, %last]" for r in rows]
-    inner = [f"  %a{r}.0 = phi {vector} [%o{r}, %round], [%s{r}, %step]" for r in rows]
+    vector, parts = f"<{lanes} x float>", max(_LINE // width, 1)
+    sums = range(PRODUCTS)
+    carried = [f"  %o{n} = phi {vector} [zeroinitializer, %entry], [%s{n}, %last]" for n in sums]
+    inner = [f"  %a{n} = phi {vector} [%o{n}, %round], [%s{n}, %step]" for n in sums]
     body = []
     if ahead:
         body.append(f"  %ahead = getelementptr i8, ptr %q, i64 {ahead}")
@@ -84,17 +86,17 @@ def _print_tile(target: Target, name: str, *, ahead: int = 0) -> list[str]:
     for c in range(parts):
         body.append(f"  %q{c} = getelementptr i8, ptr %q, i64 {width * c}")
         body.append(f"  %x{c} = load {vector}, ptr %q{c}, align {width}")
-        for r in rows:
-            n, total = f"{r}.{c}", f"%s{r}" if c == parts - 1 else f"%a{r}.{c + 1}"
-            body += [
-                f"  %w{n} = getelementptr float, ptr %p, i64 {c * ROWS + r}",
-                f"  %e{n} = load float, ptr %w{n}, align 4",
-                f"  %i{n} = insertelement {vector} poison, float %e{n}, i32 0",
-                f"  %b{n} = shufflevector {vector} %i{n}, {vector} poison, <{lanes} x i32> zeroinitializer",
-                f"  {total} = call {vector} @llvm.fmuladd.v{lanes}f32({vector} %b{n}, {vector} %x{c}, {vector} %a{n})",
-            ]
-    ends = [f"  %t{r} = fadd {vector} %{f't{r - 1}' if r > 1 else 's0'}, %s{r}" for r in rows[1:]]
-    end = [*ends, f"  %d = bitcast {vector} %t{ROWS - 1} to <{lanes // 2} x i64>"]
+    for n in sums:
+        taken = ", ".join(f"{vector} %{name}" for name in (f"b{n}", f"x{n % parts}", f"a{n}"))
+        body += [
+            f"  %w{n} = getelementptr float, ptr %p, i64 {n // parts}",
+            f"  %e{n} = load float, ptr %w{n}, align 4",
+            f"  %i{n} = insertelement {vector} poison, float %e{n}, i32 0",
+            f"  %b{n} = shufflevector {vector} %i{n}, {vector} poison, <{lanes} x i32> zeroinitializer",
+            f"  %s{n} = call {vector} @llvm.fmuladd.v{lanes}f32({taken})",
+        ]
+    ends = [f"  %t{n} = fadd {vector} %{f't{n - 1}' if n > 1 else 's0'}, %s{n}" for n in sums[1:]]
+    end = [*ends, f"  %d = bitcast {vector} %t{PRODUCTS - 1} to <{lanes // 2} x i64>"]
     end += [f"  %first = extractelement <{lanes // 2} x i64> %d, i32 0", "  ret i64 %first"]
     return _loops(name, max(_LINE, width), carried, inner, body, end)
 
