@@ -93,7 +93,7 @@ class Makers:
             then(place, Parcel.of(answer) if isinstance(answer, Packed) else answer)
 
         jobs = [(place, body, one, self._folder.name, holder) for place, one in enumerate(asked)]
-        batch = self._workers.begin(jobs, pickle.dumps, lambda answer: made(*pickle.loads(answer)))
+        batch = self._workers.begin(jobs, pickle.dumps, pickle.loads, lambda answer: made(*answer))
         batch.finish(lambda job: made(job[0], make(*job[1:])))
 
 
