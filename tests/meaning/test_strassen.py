@@ -12,19 +12,26 @@ import pytest
 import tilewright as tw
 from drawn import LONG
 from tilewright.compiler import compile_module
+from tilewright.compiler.pipeline import plan_kernels
 from tilewright.expr.dtypes import f32
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
+from tilewright.loops.nodes import Function
+from tilewright.loops.text import show
 from tilewright.lower.graph import split_by_rows as splitting
 from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.graph.reduce_precision import reduce_precision
 from tilewright.lower.graph.strassen import half_columns, strassen
 from tilewright.ops.accuracy import PRODUCT_ERROR, product_error
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.shape import recognise
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.rewrite.strassen import halved_seconds, least_rows, pays
+from tilewright.plan.template import candidates
+from tilewright.runtime.plan_report import Choices
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
@@ -171,6 +178,23 @@ def test_differences_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     constants = executable.after("hoist").constants
     assert sum(array.nbytes for array in constants.values()) == w.nbytes
     require_bound(executable(x)[0], x, w, native())
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("stored", [False, True])
+def test_products_are_priced_like_those_that_read_the_same_panels(
+    machine: str, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where differences are stored, nobody takes any, and each product has the tile that is best for it."""
+    monkeypatch.setattr(rewriting, "keeps_all", lambda *_: stored)
+    monkeypatch.setattr(rewriting, "pays", lambda *_: True)
+    target = Target.parse(machine)
+    made = plan_kernels(strassen(product(numbers(128, 768), numbers(768, 768, seed=1)), target), target, Choices())
+    kernels = [f for f in made.functions.values() if isinstance(f, Function) and "contract" in f.name]
+    found = [recognise(Facts(f)) for f in kernels]
+    assert [p.size.parts for p in found if p is not None] == ([1, 1] if stored else [2, 2])
+    assert all("constant shared" in show(f) for f in kernels) is not stored
+    assert len({candidates(Facts(f), target)[0].choice.tile.columns for f in kernels}) == 1
 
 
 def test_infinities_reach_the_paired_row_alone(everywhere: bool) -> None:

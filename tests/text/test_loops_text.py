@@ -19,6 +19,7 @@ from tilewright.expr.text import show as show_expression
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Seq, Store
 from tilewright.loops.parse import parse, parse_all
 from tilewright.loops.same import same
+from tilewright.loops.text import show
 from tilewright.loops.verify import verify
 from tilewright.types.scopes import Scope
 
@@ -161,6 +162,14 @@ def test_long_parameter_lists_are_broken() -> None:
     f = Function("f", (N,), params, Store(params[-1], (const(0), const(0)), const(0, dtypes.f32)))
     assert str(f).split("\n")[:3] == ["func f[n](", "    parameter_0: f32[n, 0],", "    parameter_1: f32[n, 1],"]
     assert same(parse(str(f)), f)
+
+
+def test_what_is_known_of_constants_reads_back() -> None:
+    text = "func f(x: f32[8], w: f32[8] in constant finite shared, y: f32[8]):\n  for i in 0..8: y[i] = x[i] * w[i]\n"
+    found = parse(text)
+    assert isinstance(found, Function)
+    assert (found.params[1].finite, found.params[1].shared) == (True, True) and show(found) == show(parse(show(found)))
+    assert "in constant finite shared" in show(found) and not same(found, parse(text.replace(" shared", "")))
 
 
 @pytest.mark.parametrize("outputs", [0, 1, 2, 3])

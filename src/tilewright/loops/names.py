@@ -115,13 +115,13 @@ class NameParser(ExprParser):
         return token, Var(token.text, dtypes.index, least)
 
     def _buffer(self, scope: Scope) -> Callable[..., Buffer]:
-        """NAME: TYPE; the buffer is made when its scope, and whether it is finite, are known."""
+        """NAME: TYPE; the buffer is made when its scope, and whether it is finite and shared, are known."""
         token = self.tokens.name("a buffer")
         self.tokens.expect(":", f"write the type: {token}: f32[…]")
         dtype, shape = self.dtype(), self.shape()
 
-        def make(given: Scope | None, finite: bool = False) -> Buffer:
-            buffer = Buffer(token.text, dtype, shape, given or scope, finite)
+        def make(given: Scope | None, finite: bool = False, shared: bool = False) -> Buffer:
+            buffer = Buffer(token.text, dtype, shape, given or scope, finite, shared)
             self._define(token, buffer)
             return buffer
 

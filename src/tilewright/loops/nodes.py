@@ -28,13 +28,15 @@ from tilewright.types.scopes import Scope
 
 class Buffer(Node):
     """A dense row-major array of `dtype` and `shape` in a memory `scope`, equal by identity. One that is `finite`
-    holds no infinity and no NaN: a parameter of which that is known."""
+    holds no infinity and no NaN: a parameter of which that is known. One that is `shared` is a constant that other
+    functions read, too, which is in memory once if all of them pack it alike."""
 
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
     scope: Scope = Scope.ARGUMENT
     finite: bool = False
+    shared: bool = False
 
 
 class Load(Expr):

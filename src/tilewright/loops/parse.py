@@ -52,7 +52,9 @@ class FunctionParser(StatementParser):
             moded = self.tokens.at("out", "inout") and self.tokens.ahead(1).kind == "name"
             modes.append(self.tokens.take() if moded else None)
             make = self._buffer(Scope.ARGUMENT)
-            params.append(make(self._scope(), self.tokens.accept("finite") is not None))
+            scope = self._scope()
+            finite, shared = (self.tokens.accept(word) is not None for word in ("finite", "shared"))
+            params.append(make(scope, finite, shared))
             over += [(*found, len(params) - 1) for found in self._over(params)]
             if not self.tokens.accept(","):
                 break

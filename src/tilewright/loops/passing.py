@@ -47,6 +47,14 @@ def check_finite(f: Function) -> None:
             )
 
 
+def check_shared(f: Function) -> None:
+    """What other functions read, too, is a parameter in constant memory."""
+    for buffer in f.params:
+        if buffer.shared and buffer.scope is not Scope.CONSTANT:
+            fix = f"put it there: {buffer.name}: {buffer.dtype}[…] in constant shared"
+            raise Fault(buffer, f"{buffer.name} is shared and not in constant memory", part=buffer.name, fix=fix)
+
+
 def check_call(
     s: CallFunction,
     module: Mapping[str, Function],

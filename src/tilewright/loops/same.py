@@ -76,5 +76,12 @@ class _Matching:
             case Buffer(), Buffer():
                 given = x.scope is Scope.CONSTANT and x not in self._views
                 named = [(x.name, y.name)] if given else []
-                return [*named, (x.dtype, y.dtype), (x.shape, y.shape), (x.scope, y.scope), (x.finite, y.finite)]
+                return [
+                    *named,
+                    (x.dtype, y.dtype),
+                    (x.shape, y.shape),
+                    (x.scope, y.scope),
+                    (x.finite, y.finite),
+                    (x.shared, y.shared),
+                ]
         return list(zip(x.field_values(), y.field_values(), strict=True))

@@ -1,9 +1,10 @@
 """Prints loops functions; parse.py reads the text back as the same function.
 
     function  := func NAME[SYMBOLS](PARAMS): BODY            a symbol is `n`, or `n >= 1` when its least value is not 0
-    param     := [out | inout] NAME: TYPE [in SCOPE] [finite] [over NAME [or NAME …]]
+    param     := [out | inout] NAME: TYPE [in SCOPE] [finite] [shared] [over NAME [or NAME …]]
                  out: the caller reads it; inout: written, but no output; over: may be the memory of one of these inputs
                  finite: holds no infinity and no NaN
+                 shared: a constant that other functions read, too
     TYPE      := f32[n, 64]
     statement := for | parallel | vectorize | unroll  i in 0..n [, j in 0..m]: BODY
                | parallel i in 0..n grain 4: BODY            a thread runs at least 4 iterations
@@ -182,8 +183,8 @@ class _Writer:
 
     def param(self, p: Buffer, mode: str) -> str:
         scope = "" if p.scope is Scope.ARGUMENT else f" in {p.scope.value}"
-        finite = " finite" if p.finite else ""
-        return f"{mode}{self.name(p)}: {self.type(p)}{scope}{finite}"
+        known = " finite" * p.finite + " shared" * p.shared
+        return f"{mode}{self.name(p)}: {self.type(p)}{scope}{known}"
 
     def over(self, f: Function, index: int) -> str:
         """The inputs whose memory a parameter may be."""

@@ -48,7 +48,7 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
-from tilewright.loops.passing import check_call, check_finite, check_over, size_of
+from tilewright.loops.passing import check_call, check_finite, check_over, check_shared, size_of
 from tilewright.loops.sizes import check_size
 from tilewright.loops.sums import check_accumulates, check_init, check_place
 from tilewright.report.errors import InternalError, TilewrightError
@@ -99,6 +99,7 @@ class _Verifier:
             raise Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
         check_over(f)
         check_finite(f)
+        check_shared(f)
         self.statement(f.body)
 
     # names

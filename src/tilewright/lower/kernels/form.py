@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tilewright.analysis.dataflow import Reference
 from tilewright.analysis.structure import Form
@@ -10,10 +11,18 @@ from tilewright.graph.nodes import Value
 from tilewright.plan.fusion.kernels import Kernel
 
 
-def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a constant that a kernel reads: as of `Buffer`."""
+
+    finite: bool
+    shared: bool
+
+
+def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, Known]) -> Form:
     """What a kernel shares with those that are the same up to names: for each value its type, for those read from
-    memory whether they are constants, and finite, for each node its operator, its attributes and which values it takes
-    from where. Kernels of one form have one program."""
+    memory whether they are constants, and what is known of them, for each node its operator, its attributes and which
+    values it takes from where. Kernels of one form have one program."""
     inputs = kernel.reads()
     numbers = {v: n for n, v in enumerate(inputs)}
     rows: list[object] = [(v.type, fixed.get(v)) for v in inputs]

@@ -10,6 +10,7 @@ Kernels that come to the same program share one function.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Buffer, Function
 from tilewright.loops.symbols import free_symbols
 from tilewright.lower.kernels.define import define
-from tilewright.lower.kernels.form import form_of_kernel
+from tilewright.lower.kernels.form import Known, form_of_kernel
 from tilewright.lower.kernels.merge_axes import merge_axes
 from tilewright.lower.kernels.share_sizes import share_sizes
 from tilewright.lower.kernels.share_slices import share_slices
@@ -43,12 +44,12 @@ images so small, or windows so wide, that terms of zeros count."""
 def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan], lanes: int) -> Module:
     """The module with a loops function for each kernel of the plan of each graph function, and calls of them there;
     f32 vectors have so many lanes."""
-    known = _Programs()
-    made = over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
+    known, shared = _Programs(), _shared_factors(module)
+    made = over_graphs(module, lambda m, f: _planned(m, f, choose(f), known, shared))
     return share_sizes(made, known.plain, lanes)
 
 
-def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
+def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs, shared: frozenset[str]) -> Module:
     constants = {v: node.attrs for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     calls: dict[Node, Node] = {}
@@ -56,7 +57,7 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     for told, root in zip(share_slices(late, constants), (k.root for k in plan.kernels), strict=True):
         kernel = told.kernel
         inputs, outputs = kernel.reads(), kernel.outputs
-        fixed = _fixed(module, kernel, constants)
+        fixed = _fixed(module, kernel, constants, shared)
         form = form_of_kernel(kernel, fixed)
         met = known.met(form)
         if met is None:
@@ -133,9 +134,21 @@ def _outline(function: Function) -> Form:
     return (*shapes, *(b.dtype for b in function.params), *kinds)
 
 
-def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) -> dict[Value, bool]:
-    """The constants that a kernel reads, and whether they are known to be finite: small ones that are multiplied by
-    what was padded are looked at."""
+def _shared_factors(module: Module) -> frozenset[str]:
+    """The names of constants that a contraction and something else reads: the sums of a large factor, say, from which
+    other products take differences."""
+    graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
+    names = {v: n.attrs.name for f in graphs for n in f.nodes if isinstance(n.attrs, Constant) for v in n.outputs}
+    reads = [(names[v], node) for f in graphs for node in f.nodes for v in node.inputs if v in names]
+    count = Counter(name for name, _ in reads)
+    return frozenset(name for name, node in reads if count[name] > 1 and node.op.name == "contract")
+
+
+def _fixed(
+    module: Module, kernel: Kernel, constants: Mapping[Value, Constant], shared: frozenset[str]
+) -> dict[Value, Known]:
+    """The constants that a kernel reads, and what is known of them. Whether they are finite is known of small ones that
+    are multiplied by what was padded: these are looked at."""
     padded, arrays = any(node.op.name == "pad" for node in kernel.nodes), held(module.constants)
     factors = {v for node in kernel.nodes if padded and node.op.name == "contract" for v in node.inputs}
 
@@ -145,20 +158,18 @@ def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) 
         array = array_if_known(arrays[constants[v].name])
         return array is not None and is_finite(array)
 
-    return {v: v in factors and finite(v) for v in kernel.reads() if v in constants}
+    read = [v for v in kernel.reads() if v in constants]
+    return {v: Known(finite=v in factors and finite(v), shared=constants[v].name in shared) for v in read}
 
 
-def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mapping[Value, bool]) -> Function:
+def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mapping[Value, Known]) -> Function:
     """The loops function of a kernel. Parameters that are constants of the module are in constant memory: a schedule
-    may compute from them what it likes, it costs the calls nothing (see hoist_constants.py). Of those that are known to
-    be finite, the function says so."""
+    may compute from them what it likes, it costs the calls nothing (see hoist_constants.py). The function says what is
+    known of them."""
     outputs = kernel.outputs
     made = tuple(v for node in kernel.nodes for v in node.outputs)
     names = _unique_names((*inputs, *made))
-    read = {
-        v: Buffer(n, v.type.dtype, v.type.shape, Scope.CONSTANT if v in fixed else Scope.ARGUMENT, fixed.get(v, False))
-        for v, n in zip(inputs, names, strict=False)
-    }
+    read = {v: _parameter(n, v, fixed.get(v)) for v, n in zip(inputs, names, strict=False)}
     own = {
         v: Buffer(n, v.type.dtype, v.type.shape, Scope.ARGUMENT if v in outputs else Scope.ARENA)
         for v, n in zip(made, names[len(inputs) :], strict=True)
@@ -173,6 +184,12 @@ def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mappi
     body = build.body()
     params = (*read.values(), *(own[v] for v in outputs))
     return Function(name, free_symbols(body, params), params, body, len(outputs), kernel.source)
+
+
+def _parameter(name: str, value: Value, known: Known | None) -> Buffer:
+    if known is None:
+        return Buffer(name, value.type.dtype, value.type.shape)
+    return Buffer(name, value.type.dtype, value.type.shape, Scope.CONSTANT, known.finite, known.shared)
 
 
 def _unique_names(values: tuple[Value, ...]) -> list[str]:

@@ -26,7 +26,7 @@ def wrap(*functions: Function) -> Module:
             made[function], scratch_of[function] = lift_temporaries(function.replace(name=_name(function, made)))
         scratch = tuple(b.replace() for b in scratch_of[function])
         lives += [Life(b, n, n) for b in scratch]
-        params = tuple(p.replace(scope=Scope.ARGUMENT) for p in function.params)
+        params = tuple(p.replace(scope=Scope.ARGUMENT, shared=False) for p in function.params)
         inputs, outputs = params[: len(params) - function.outputs], params[len(params) - function.outputs :]
         entry += params
         calls.append(CallFunction(made[function].name, function.symbols, (*inputs, *scratch, *outputs)))

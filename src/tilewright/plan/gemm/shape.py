@@ -52,8 +52,8 @@ class Size:
     batch, own      how many products there are, and how many of them have a constant of their own along the lanes
     any_rows        whether rows, or columns, are dynamic
     usual           rows and columns as they usually are: of dynamic ones, what `Sizes` assumes, and no more than USUAL
-    parts           tensors that vectors are the difference of, at most: kernels whose batches have constants of their
-                    own are priced like those beside them that take differences, so that all read the same panels
+    parts           tensors that vectors are the difference of, at most: kernels whose constants are shared are priced
+                    like those beside them that take differences, so that all read the same panels
     differing       of the second of these, how many products have one of their own: it comes once for all others
     axes, turns     reduce axes, and the extent of the first of them
     sums            the type of a sum
@@ -246,7 +246,7 @@ def measure(found: Contraction) -> Size:
         own=math.prod(extents[n] for n in found.own_batches),
         any_rows=found.rows is not None and not isinstance(found.extents[found.rows], Const),
         any_columns=not isinstance(found.extents[found.columns], Const),
-        parts=2 if found.own_batches else 1,
+        parts=2 if minus is not None or (found.own_batches and found.vector.buffer.shared) else 1,
         differing=math.prod(
             extents[n] for n in found.own_batches if minus is None or Operand(minus).moves(axes[n].var)
         ),
