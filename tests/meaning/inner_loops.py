@@ -22,6 +22,7 @@ _COMMENT = re.compile(r"\s(?:#|//)\s")
 _VECTOR = re.compile(r"%[xyz]mm\d|\b[qvsdz]\d+\b")
 _MEMORY = re.compile(r"-?\w*\((%\w+)?(,[^)]*)?\)|\[(x\d+|sp)([^\]]*)\]")
 _MULTIPLY_ADD = re.compile(r"\s+(?:vfn?madd\d+p[sd]|fmla|fmad|vfma(?:cc|dd)\.v[vf])\s")
+_STORED = re.compile(r"\s+vmov\w+\s+(%[xyz]mm\d+), ")
 _FRAME_PLACE = re.compile(r"\s+addi?\s+(\w+), sp, ")
 _RISCV = re.compile(r"-?\d*\(([astrg][p\da]\d?)\)")
 _RISCV_VECTOR = re.compile(r"\s+(?:vl|vs[es\d]|f[ls][wd])")
@@ -57,6 +58,17 @@ class Loop:
     def on_stack(self) -> list[str]:
         """The instructions that access a fixed place on the stack: what found no register."""
         return [line for line in self.lines if self._is_fixed(line)]
+
+    @property
+    def sums_on_stack(self) -> list[str]:
+        """The instructions of x86-64 that store a vector at a fixed place which a multiply-add wrote last."""
+        found, lines = [], [*self.lines, *self.lines]  # an iteration goes on with what the one before wrote
+        for n, line in enumerate(lines[len(self.lines) :], len(self.lines)):
+            stored = _STORED.match(line)
+            if stored is not None and self._is_fixed(line):
+                wrote = next((w for w in reversed(lines[:n]) if w.endswith(f", {stored[1]}")), "")
+                found += [line] * bool(_MULTIPLY_ADD.match(wrote))
+        return found
 
     @property
     def _frame_places(self) -> set[str]:

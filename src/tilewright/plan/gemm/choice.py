@@ -171,9 +171,9 @@ def _of_rows(size: Size, target: Target) -> Iterator[Choice]:
 
 @lru_cache(maxsize=1 << 10)
 def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
-    """Of the register tiles that fit, the two best of each width by their registers alone, and the two best with free
-    places: the more accumulators, the earlier. A tile that these alone make longer than what caches add to the best one
-    is none of them."""
+    """Of the register tiles that fit, the two best of each width by their registers alone, the two best with free
+    places, and the two best whose rows have room in the sets of the first cache: the more accumulators, the earlier. A
+    tile that registers alone make longer than what caches add to the best one (with room, if it has it) is left out."""
     sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
     fitting = contraction.tiles(sums, target, tallest(target) if size.rows else 1, spread=size.spread)
@@ -181,12 +181,14 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
         even = 0 if size.any_rows else size.rows
         fitting = [t for t in fitting if t.rows <= free_places(target) or (even and even % t.rows == 0)]
     price = {t: contraction.cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
-    most = (1 + target.core.unhidden) * min(price.values())
-    near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= most]
-    alike: dict[tuple[int, bool], list[RegisterTile]] = {}
-    for tile in near:
-        alike.setdefault((tile.vectors, tile.rows <= free_places(target)), []).append(tile)
-    return tuple(sorted((t for found in alike.values() for t in found[:2]), key=lambda t: -t.rows * t.vectors))
+    room = room_in(target.caches[0].room(size.element.apart))
+    kinds: dict[tuple[int, bool, bool], list[RegisterTile]] = {}
+    for has_room in (False, True):
+        best = min((price[t] for t in price if t.rows <= room or not has_room), default=0.0)
+        for tile in sorted(price, key=lambda t: price[t]):
+            if (tile.rows <= room) == has_room and price[tile] <= (1 + target.core.unhidden) * best:
+                kinds.setdefault((tile.vectors, tile.rows <= free_places(target), has_room), []).append(tile)
+    return tuple(sorted((t for found in kinds.values() for t in found[:2]), key=lambda t: -t.rows * t.vectors))
 
 
 def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choice]:
