@@ -313,6 +313,18 @@ def test_a_processor_name_is_asked_for_when_code_is_made(monkeypatch: pytest.Mon
     assert Target.parse("x86-64-v3 +avxvnni").tune == "x86-64-v3"
 
 
+def test_avx_loads_long_numbers_under_masks() -> None:
+    for machine, types in (
+        ("x86-64-v2", ()),
+        ("x86-64-v3", (dtypes.f32, dtypes.f64)),
+        ("x86-64-v4", (dtypes.f16, dtypes.f32, dtypes.f64)),
+        ("aarch64", ()),
+    ):
+        assert (
+            tuple([t for t in (dtypes.f16, dtypes.f32, dtypes.f64) if Target.parse(machine).masks_loads(t)]) == types
+        ), machine
+
+
 def test_features_that_a_hypervisor_masks_are_not_assumed() -> None:
     host = dataclasses.replace(
         current_host(),

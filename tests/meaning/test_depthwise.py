@@ -318,12 +318,25 @@ def test_constants_are_known_to_be_finite() -> None:
 @pytest.mark.parametrize("name", ["tall tiles", "tall tiles, moved back", "tall tiles, a smooth step"])
 def test_tall_tiles_load_what_they_meet(name: str) -> None:
     """There is no copy of the image, and what the next row of tiles meets is asked for."""
-    target = Target.parse("x86-64-v4")
-    (s,) = scheduled(TILED[name], target, held=Held.COLUMN.value, rows=14, prefetch=True)
-    assert "prefetch x[" in str(s.func)
-    assert not re.search(r"alloc pad\S*: .* in stack", str(s.func))
-    (s,) = scheduled(TILED[name], Target.parse("x86-64-v3"))  # too few registers
+    for machine, rows in (("x86-64-v4", 14), ("x86-64-v3", 7)):
+        (s,) = scheduled(TILED[name], Target.parse(machine), held=Held.COLUMN.value, rows=rows, prefetch=True)
+        assert "prefetch x[" in str(s.func)
+        assert not re.search(r"alloc pad\S*: .* in stack", str(s.func))
+    (s,) = scheduled(TILED[name], Target.parse("x86-64-v2"))  # loads no vectors under masks
     assert re.search(r"alloc pad\S*: .* in stack", str(s.func)) and "prefetch" not in str(s.func)
+
+
+@pytest.mark.parametrize("name", ["several tiles", "5x5, long rows", "tall tiles, moved back"])
+def test_rows_are_loaded_under_masks(name: str) -> None:
+    """Of AVX2, for numbers of 32 and 64 bits: the zeros beside an image are no memory."""
+    target, (module, inputs) = Target.parse("x86-64-v3"), convolution(TILED[name])
+    (decision,) = (d for d in compile_module(module, target=target).decisions.values() if d.taken is not None)
+    assert decision.taken.choice["held"] == Held.COLUMN.value
+    assert "vmaskmovps" in assembly(llvm_of(module, target), target)
+    if target.features <= native().features:
+        (wanted,) = evaluate(module, inputs).values()
+        (found,) = compile_module(module, target=target)(*inputs)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
 
 
 @pytest.mark.parametrize("channels", [72, 144])
@@ -358,8 +371,9 @@ def test_other_machines(name: str, target: str) -> None:
 @pytest.mark.parametrize(
     ("name", "multiply_adds"), [("several tiles", 7 * 9), ("5x5, long rows", 6 * 5), ("every second, long rows", 5 * 9)]
 )
-def test_sums_stay_in_registers(name: str, multiply_adds: int) -> None:
-    """One multiply-add for each sum and place of the window, and for these tiles nothing on the stack."""
+def test_sums_stay_in_registers(monkeypatch: pytest.MonkeyPatch, name: str, multiply_adds: int) -> None:
+    """One multiply-add for each sum and place of the window, and for these tiles nothing on the stack but a copy."""
+    monkeypatch.setattr(Target, "masks_loads", lambda *_: False)
     target = Target.parse("x86-64-v3")
     loops = list(inner_loops(assembly(llvm_of(convolution(TILED[name])[0], target), target)))
     (loop,) = (loop for loop in loops if loop.multiply_adds)

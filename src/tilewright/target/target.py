@@ -179,6 +179,11 @@ class Target:
         """Loads, stores and arithmetic under a mask register for every vector width and element size."""
         return {"avx512vl", "avx512bw"} <= self.features or self.has("v") or self._has_length
 
+    def masks_loads(self, dtype: DType) -> bool:
+        """Whether vectors of this type are loaded under a mask, whose other elements are not touched: AVX does so for
+        those of 32 and 64 bits."""
+        return self.has_masks or (self.has("avx") and dtype.bits >= 32)
+
     @property
     def _has_length(self) -> bool:
         """Whether vectors are SVE's, of a known length."""

@@ -83,18 +83,19 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)
-        most = min(target.vector_registers // 2 - 1, WRITTEN_OUT // w.columns.kernel)
+        most = min(target.vector_registers - 2, WRITTEN_OUT // w.columns.kernel)
         for columns in family.even_sizes(w.columns.size, most) if lanes else ():
             tiles = -(-w.columns.size // columns)
-            double = w.columns.stride == 1 and 2 * columns <= most and w.channels % (2 * lanes) == 0
+            wide = [v for v in (2, 4) if v * columns <= most and w.channels % (v * lanes) == 0]
             pairs = w.epilogue.calls and tiles == 1 and columns % 2 == 0 and w.channels % lanes == 0
-            ways = [(1, False), *([(2, False)] if double else []), *([(1, True)] if pairs else [])]
+            ways = [(1, False), *((v, False) for v in wide), *([(1, True)] if pairs else [])]
             for order, (vectors, in_pairs) in product([o for o in Order if o is not Order.COLUMNS or tiles > 1], ways):
                 programs = 3 * min(tiles, 3) * columns * vectors
-                edges = order is Order.CHANNELS and programs * w.columns.kernel <= WRITTEN_OUT
+                alone = order is Order.CHANNELS and programs * w.columns.kernel <= 2 * WRITTEN_OUT
                 block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
-                yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs, 0)
-            for vectors in (1, 2) if double else (1,):
+                for edges in (False, True) if alone else (False,):
+                    yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs, 0)
+            for vectors in (1, *wide):
                 if copied := _copied(w, vectors * lanes, target):
                     yield ChannelsLastChoice(columns, vectors, lanes, Order.CHANNELS, 0, False, False, copied)
 
@@ -112,7 +113,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             beside=2 if c.in_pairs else c.vectors,
             spills=spills,
             aligned=True,
-            branches=0 if c.edges else w.rows.kernel,
+            branches=_tests(w, c),
             waits=max(brought - arithmetic, 0.0) + target.core.unhidden * min(brought, arithmetic),
         )
         return family.kernel_seconds(w, tile, target, further=_pieces(w, c, target) + _copies(w, c, target))
@@ -171,25 +172,35 @@ def _block(w: Windows, width: int) -> int:
     return size if w.rows.size // size > max(-(-w.channels // width), w.images) else 0
 
 
+def _tests(w: Windows, c: ChannelsLastChoice) -> int:
+    """Instructions of a tile that find out whether rows of a window are in the image: a loop over them, and, where that
+    is not the same for the next tile, a comparison and a branch."""
+    return 0 if c.edges else (3 if c.order is Order.CHANNELS else 1) * w.rows.kernel
+
+
 def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
-    """Cycles to load the input of a tile from the second cache, or from the one behind it; 0 if the first keeps what
-    the next rows read again. Where channels are outermost, that is a line of each column, in few sets if columns lie
-    far from each other. Where a set has no room for all that a tile reads, what is fetched ahead is gone before it is
-    read: lines arrive at half the rate, and at a quarter where the next tile reads none of their neighbours. With the
-    loop over channels inside, the weights are loaded, too."""
+    """Cycles to load the input of a tile from the second cache, or from the one behind it, beyond what an image takes
+    that is read once. Columns are pieces of it: where their lines would not lie in a set of the first cache together
+    (few, if columns lie far from each other), lines that are fetched ahead, or back, are gone before they are read: so
+    much longer as there are more of them than have room. Where channels are outermost, the first cache may keep what
+    the next rows read again, but not the rest of a line, which the next channels read; with the loop over channels
+    inside, it is to keep rows and weights, or both are loaded. (Measured on a Zen 5: docs/findings.md.)"""
     if c.copied:
         return 0.0
     first, second = target.caches[:2]
-    column, size, rows = w.channels * w.out.dtype.bytes, target.vector_bits / 8, w.rows.kernel
-    vectors, room = w.rows.kernel * met * c.vectors, first.room(column)
-    crowded = vectors > room * c.vectors
+    column, rows = w.channels * w.out.dtype.bytes, w.rows.kernel
+    pieces, piece, room = rows * met, c.vectors * target.vector_bits / 8, first.room(column)
+    whole = max(piece, first.line)
+    crowded = max(pieces / room, 1.0)
     if c.order is Order.CHANNELS:
-        kept = (rows * w.columns.stride + 1) * w.columns.size <= room_in(room)
-        level = 3 if crowded and w.images * w.rows.size * w.columns.size * column > second.bytes else 2
-        return 0.0 if kept else (4 if crowded else 1) * vectors * size * byte_cycles(level, target)
-    if c.order is Order.COLUMNS and (rows * met + c.columns) * column <= room_in(first.bytes):
+        far = w.images * w.rows.size * w.columns.size * column > second.bytes
+        if (rows * w.columns.stride + 1) * w.columns.size <= room_in(room):
+            again = w.rows.stride * w.columns.stride * c.columns * (whole - piece)
+            return again * byte_cycles(3 if far else 2, target)
+        return pieces * whole * crowded * byte_cycles(3 if crowded > 1 and far else 2, target)
+    if c.order is Order.COLUMNS and (pieces + w.terms + c.columns) * column <= room_in(first.bytes):
         return 0.0
-    return ((2 if crowded else 1) * vectors + w.terms * c.vectors) * size * byte_cycles(2, target)
+    return (pieces * (whole * crowded if crowded > 1 else piece) + w.terms * piece) * byte_cycles(2, target)
 
 
 def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:

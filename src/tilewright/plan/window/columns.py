@@ -146,8 +146,8 @@ def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
     most = min(registers // 2 - 2 * w.instructions + 1, WRITTEN_OUT // w.rows.kernel)
     if held is not Held.COLUMN:
         return most
-    alone = w.rows.size <= most and w.columns.size <= lanes
-    return most if w.columns.term is not None and w.columns.stride == 1 and (alone or target.has_masks) else 0
+    able = target.masks_loads(w.source.dtype) or (w.rows.size <= most and w.columns.size <= lanes)
+    return most if w.columns.term is not None and w.columns.stride == 1 and able else 0
 
 
 def _of_tile(w: Windows, rows: int, lanes: int, held: Held, target: Target) -> Iterator[ColumnsChoice]:

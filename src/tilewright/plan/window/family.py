@@ -20,6 +20,7 @@ from tilewright.analysis.windows import Side, Windows
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.contraction import both_limits
 from tilewright.plan.template import ChoiceT, Template
 from tilewright.plan.tile.loops import cut_at, extent, loop_of, write_out
 from tilewright.plan.tile.registers import Lanes, lay_in_lanes
@@ -90,10 +91,11 @@ def _tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
     moved += tile.stores * core.store_cycles + tile.spills * core.load_cycles
     constants = w.epilogue.work.chained * core.load_cycles / tile.beside  # sums are in registers
     epilogue = epilogue_cycles(w, tile.beside, target) + constants
-    # The latency of max and min is about a cycle, a third of a multiply-add's.
-    chain = w.terms * core.fma_latency * (1 if w.products else w.instructions / 3)
+    # The latency of max and min is about a cycle, a third of a multiply-add's. The next tile is under way beside this.
+    chain = w.terms * core.fma_latency * (1 if w.products else w.instructions / 3) / 2
     # Loads that are issued early wait in registers: the more of these, the less often a unit waits for a latency.
-    busy = max(arithmetic, moved, chain) + core.fma_latency / target.vector_registers * min(arithmetic, moved)
+    early = core.fma_latency / target.vector_registers * min(arithmetic, moved)
+    busy = both_limits(max(arithmetic, moved), chain) + early
     return busy + (1 + tile.branches) * core.add_cycles + tile.epilogues * epilogue + tile.waits
 
 
