@@ -35,7 +35,7 @@ from tilewright.lower.graph.shift_signs import shift_signs
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice
-from tilewright.plan.price.contraction import choose_dot
+from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.template import candidates
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native

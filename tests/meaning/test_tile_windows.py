@@ -30,8 +30,8 @@ from tilewright.lower.graph.merge_taps import merge_taps
 from tilewright.lower.graph.reduce_precision import reduce_precision
 from tilewright.lower.graph.winograd import winograd
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import choose_tiles
 from tilewright.plan.price.convolution import Sizes, tiles_seconds
+from tilewright.plan.price.dots import choose_tiles
 from tilewright.plan.template import Candidate, candidates
 from tilewright.report.errors import UserError
 from tilewright.target import Target, native

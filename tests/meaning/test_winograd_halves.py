@@ -24,8 +24,8 @@ from tilewright.lower.graph import winograd as rewriting
 from tilewright.lower.graph.winograd import winograd
 from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR, window_error, window_growth
 from tilewright.plan.choose import schedule
-from tilewright.plan.price.contraction import pairs_of
 from tilewright.plan.price.convolution import Sizes
+from tilewright.plan.price.dots import pairs_of
 from tilewright.plan.rewrite.winograd import Tiles, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

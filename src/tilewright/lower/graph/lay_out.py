@@ -27,7 +27,8 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec
 from tilewright.ops.movement import ShapeAttributes
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.price.contraction import Dot, choose_tiles
+from tilewright.plan.price.contraction import Dot
+from tilewright.plan.price.dots import choose_tiles
 from tilewright.plan.rewrite.layout import Images, Island, choose_islands, is_last, order, reordered
 from tilewright.target import Target
 

@@ -28,8 +28,9 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.winograd import filters_of, kernel_axes
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
-from tilewright.plan.price.contraction import Dot, choose_tiles, pays
+from tilewright.plan.price.contraction import Dot, pays
 from tilewright.plan.price.convolution import Sizes, direct_seconds, tiles_seconds
+from tilewright.plan.price.dots import choose_tiles
 from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
 

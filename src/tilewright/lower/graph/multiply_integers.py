@@ -37,7 +37,7 @@ from tilewright.lower.graph.shift_signs import SHIFT, shifted, unsigned_is_faste
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import IndexMaps, parse
 from tilewright.ops.pad import PadAttributes
-from tilewright.plan.price.contraction import choose_dot, lacking_terms, summed_axis
+from tilewright.plan.price.dots import choose_dot, lacking_terms, summed_axis
 from tilewright.target import Target
 
 Taken = Mapping[DType, DType]

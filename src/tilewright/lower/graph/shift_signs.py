@@ -19,7 +19,7 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.constant_operands import sums_over
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
-from tilewright.plan.price.contraction import choose_dot, dot_cycles
+from tilewright.plan.price.dots import choose_dot, dot_cycles
 from tilewright.target import Target
 
 SHIFT = -dtypes.i8.min

@@ -16,7 +16,7 @@ from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.pad import PadAttributes, PadMode
-from tilewright.plan.price.contraction import dot_of
+from tilewright.plan.price.dots import dot_of
 from tilewright.target import Target
 
 

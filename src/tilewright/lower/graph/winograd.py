@@ -41,8 +41,9 @@ from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.pad import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
 from tilewright.ops.winograd import WINDOW, kept, transform_filter
-from tilewright.plan.price.contraction import Dot, pairs_of
+from tilewright.plan.price.contraction import Dot
 from tilewright.plan.price.convolution import Sizes
+from tilewright.plan.price.dots import pairs_of
 from tilewright.plan.rewrite.winograd import Tiles, choose_tiles
 from tilewright.report import settings
 from tilewright.target import Target

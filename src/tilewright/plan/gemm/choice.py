@@ -15,6 +15,7 @@ from tilewright.analysis.sizes import even_terms
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price import contraction
 from tilewright.plan.price.contraction import Dot, RegisterTile
+from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
 from tilewright.target.registers import free_places, tallest, tile_registers
@@ -114,7 +115,7 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
         yield replace(
             choice, terms=written_out(choice.tile, target, size.parts, any_rows=size.any_rows) if size.rows else 1
         )
-    dot = contraction.choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
+    dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.adds_together and size.summed >= dot.depth:
         for choice in of_dot(size.taken(dot), target):
             yield replace(choice, pack_broadcast=not size.is_ready(dot), dot=dot)

@@ -27,7 +27,8 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.plan.gemm.choice import Choice, of_dot
 from tilewright.plan.gemm.schedule import Contractions, results_apart, tile_loops
 from tilewright.plan.gemm.shape import Product, Size
-from tilewright.plan.price.contraction import Dot, choose_tiles
+from tilewright.plan.price.contraction import Dot
+from tilewright.plan.price.dots import choose_tiles
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
 from tilewright.plan.tile.registers import Layout, compute_near, hold_sums, lay_out, sums_apart

@@ -35,7 +35,8 @@ from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
-from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, tiles
+from tilewright.plan.price.contraction import Dot, RegisterTile, cycles, tiles
+from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from tilewright.expr.dtypes import bf16, f32
 from tilewright.expr.work import Work
-from tilewright.plan.price.contraction import Dot, Sums, choose_tiles, least_cycles, pairs_of
+from tilewright.plan.price.contraction import Dot, Sums, least_cycles
+from tilewright.plan.price.dots import choose_tiles, pairs_of
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.target import Target
 from tilewright.target.transfer import memory, read_seconds

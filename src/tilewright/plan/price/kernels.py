@@ -24,7 +24,8 @@ from tilewright.ops.movement import TransposeAttributes
 from tilewright.ops.pad import PadAttributes
 from tilewright.ops.reduce import rows_of
 from tilewright.ops.window import WindowReduceAttributes
-from tilewright.plan.price.contraction import Dot, Sums, choose_dot, choose_tiles, least_cycles
+from tilewright.plan.price.contraction import Dot, Sums, least_cycles
+from tilewright.plan.price.dots import choose_dot, choose_tiles
 from tilewright.store import Json
 from tilewright.target import Target
 from tilewright.target.transfer import kept, memory, read_seconds, reread_seconds

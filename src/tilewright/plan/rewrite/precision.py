@@ -20,8 +20,9 @@ from tilewright.expr.nodes import Cast, Const, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import maps_of
-from tilewright.plan.price.contraction import Dot, choose_tiles, least_seconds, pairs_of, pays
+from tilewright.plan.price.contraction import Dot, least_seconds, pays
 from tilewright.plan.price.convolution import Sizes, channels_fit, direct_seconds, dot_seconds, tiles_seconds
+from tilewright.plan.price.dots import choose_tiles, pairs_of
 from tilewright.plan.price.kernels import CostModel, Product
 from tilewright.plan.price.points import copy_cycles
 from tilewright.plan.rewrite.layout import read_channels
