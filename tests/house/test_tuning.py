@@ -30,7 +30,7 @@ from tilewright.runtime.machine import measured
 from tilewright.runtime.plan_report import Choices
 from tilewright.store import Store
 from tilewright.target import Target
-from tilewright.tune import measure, search, trial
+from tilewright.tune import measure, parcels, search, trial
 from tilewright.tune.candidates import Candidates
 from tilewright.tune.measure import Failed, Makers, Trials
 from tilewright.tune.network import Row, Tuning, read_budget
@@ -142,6 +142,22 @@ def test_what_crashes_when_it_is_loaded_again_costs_itself_alone(task: Task, tar
             trials.time([0, 1], 2)
         trials.forget([1, 2])
         assert len(trials.time([0], 2)) == 1
+
+
+def test_programs_whose_arrays_are_in_files_are_loaded_again(
+    task: Task, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After another one has ended the process, and by the next trials."""
+    monkeypatch.setattr(parcels, "LARGE", 1 << 8)
+    with Makers(target, 1) as makers:
+        (default,) = makers.make(task, [None])
+        assert isinstance(default, Parcel) and default._files
+        for _ in range(2):
+            with Trials(task.sizes, 0) as trials:
+                trials.load(0, default)
+                with pytest.raises(Failed, match="ended the process"):
+                    trials.load(1, pickle.dumps(Crash()))
+                assert len(trials.time([0], 2)) == 1
 
 
 def test_large_arrays_of_programs_are_in_files_while_anyone_has_the_program(tmp_path: Path) -> None:

@@ -43,6 +43,10 @@ class Parcel(bytes):
         made.digest, made._files = packed.digest, packed.files
         return made
 
+    def __reduce__(self) -> tuple[type, tuple[bytes]]:
+        """Other processes get the bytes: their copies are not what the files are kept for."""
+        return bytes, (bytes(self),)
+
     def __del__(self) -> None:
         for file in self._files:
             with contextlib.suppress(OSError):
