@@ -1,0 +1,97 @@
+"""Prices of depthwise convolutions with channels innermost: what tiles bring from caches, and tests at edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tilewright as tw
+from tilewright.analysis.windows import Windows
+from tilewright.loops.nodes import Function
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.window.channels_last import ChannelsLast, ChannelsLastChoice, Order
+from tilewright.target import Target
+
+V3, V4 = (Target.parse(name) for name in ("x86-64-v3", "x86-64-v4"))
+TEMPLATE = ChannelsLast()
+
+
+def windows(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Windows:
+    """Those of an image with zeros around it."""
+    high, around = size // stride, kernel // 2
+    wide = size + 2 * around
+    function = tw.parse(f"""
+func depthwise(x: f32[1, {size}, {size}, {channels}], w: f32[{kernel}, {kernel}, {channels}] in constant finite, y: f32[1, {high}, {high}, {channels}]):
+  alloc p: f32[1, {wide}, {wide}, {channels}] in arena
+  for n in 0..1, i in 0..{wide}, j in 0..{wide}, c in 0..{channels}:
+    block fill(vn = n, vi = i, vj = j, vc = c):
+      p[vn, vi, vj, vc] = 0.0
+  for n in 0..1, i in 0..{size}, j in 0..{size}, c in 0..{channels}:
+    block copy(vn = n, vi = i, vj = j, vc = c):
+      p[vn, vi + {around}, vj + {around}, vc] = x[vn, vi, vj, vc]
+  for n in 0..1, i in 0..{high}, j in 0..{high}, c in 0..{channels}, u in 0..{kernel}, v in 0..{kernel}:
+    block sum(vn = n, vi = i, vj = j, vc = c, reduce vu = u, reduce vv = v):
+      init: y[vn, vi, vj, vc] = 0.0
+      y[vn, vi, vj, vc] += p[vn, vi*{stride} + vu, vj*{stride} + vv, vc] * w[vu, vv, vc]
+""")  # noqa: E501
+    assert isinstance(function, Function)
+    found = TEMPLATE.recognise(Facts(function))
+    assert found is not None
+    return found
+
+
+def cheapest(w: Windows, target: Target) -> ChannelsLastChoice:
+    return min(TEMPLATE.choices(w, target), key=lambda c: TEMPLATE.price(c, w, target))
+
+
+def price(w: Windows, target: Target, **fields: object) -> float:
+    """What the cheapest choice takes with these fields in place of its own."""
+    return TEMPLATE.price(replace(cheapest(w, target), **fields), w, target)  # type: ignore[arg-type]
+
+
+def test_a_vector_of_half_a_line_brings_a_whole_one() -> None:
+    """Where other channels are computed before its other half is read; not where they follow."""
+    in_place = {"columns": 2, "edges": False, "copied": 0, "block": 0}
+    for size, channels in ((28, 240), (7, 1024)):
+        w = windows(size, channels)
+        both, half = (price(w, V3, order=Order.CHANNELS, vectors=v, **in_place) for v in (2, 1))
+        assert both < 0.8 * half
+    w = windows(28, 240)
+    both, half = (price(w, V3, order=Order.ROWS, vectors=v, **in_place) for v in (2, 1))
+    assert both > 0.8 * half
+
+
+def test_columns_that_share_sets_bring_more_the_more_there_are() -> None:
+    """Columns of 4 KiB are in one set each 64 lines; those of 4 KiB and a line are in all."""
+    in_place = {"columns": 7, "vectors": 1, "order": Order.CHANNELS, "edges": False, "copied": 0, "block": 0}
+    crowded, apart = (price(windows(7, channels), V4, **in_place) / channels for channels in (1024, 1040))
+    assert crowded > 1.5 * apart
+
+
+def test_weights_are_to_stay_beside_rows() -> None:
+    """With the loop over channels inside, in the first cache."""
+    w, tiles = windows(14, 512, stride=2), {"columns": 2, "vectors": 1, "edges": False, "copied": 0, "block": 0}
+    large = replace(V4, caches=(replace(V4.caches[0], bytes=1 << 17, ways=32), *V4.caches[1:]))
+    column, row = (price(w, large, order=order, **tiles) for order in (Order.COLUMNS, Order.ROWS))
+    assert column < 0.9 * row
+    column, row = (price(w, V4, order=order, **tiles) for order in (Order.COLUMNS, Order.ROWS))
+    assert column == pytest.approx(row)
+
+
+@pytest.mark.parametrize(("size", "channels", "columns"), [(56, 144, 7), (14, 480, 14)])
+def test_edges_have_loops_of_their_own_or_not(size: int, channels: int, columns: int) -> None:
+    """Both are listed where they are not too much code, and tests of rows cost some cycles a tile."""
+    w = windows(size, channels)
+    found = {c.edges for c in TEMPLATE.choices(w, V4) if (c.columns, c.order) == (columns, Order.CHANNELS)}
+    assert found == {False, True}
+    fields = {"columns": columns, "vectors": 1, "order": Order.CHANNELS, "copied": 0, "block": 0}
+    assert price(w, V4, edges=True, **fields) < price(w, V4, edges=False, **fields)
+
+
+def test_tiles_may_have_as_many_sums_as_there_are_registers() -> None:
+    """Less one for weights and one for the image; rows of seven places are read by fourteen sums."""
+    most = {t: max(c.columns * c.vectors for c in TEMPLATE.choices(windows(28, 192, 7), t)) for t in (V3, V4)}
+    assert most[V3] == 14 and 14 < most[V4] <= V4.vector_registers - 2
+    taken = cheapest(windows(28, 192, 7), V3)
+    assert taken.columns * taken.vectors == 14
