@@ -1,20 +1,21 @@
 """The transforms of Winograd's convolution by windows of 3x3: tiles of the image to products and back.
 
     v: f32[1, 36, 64, 196] = winograd_input(x: f32[1, 64, 56, 56], size=4, shape=(56, 56), low=(1, 1))
-    m: f32[1, 36, 196, 32] = contract(v, u, spec="n x c t, x c o -> n x t o")     u: transform_filter(w, 4)
+    m: f32[1, 196, 36, 32] = contract(v, u, spec="n x c t, x c o -> n t x o")     u: transform_filter(w, 4)
     y: f32[1, 32, 56, 56]  = winograd_output(m, size=4, shape=(56, 56))
 
 A tile of S x S outputs is Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A of the (S+2) x (S+2) inputs d around it, with the matrices for S = 2
 and S = 4 of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). Tiles are numbered row by row,
 the products of a tile as well. Products have the channels last: there are often more of them than tiles, so that they
-fill whole vectors, and filters are read as panels of them.
+fill whole vectors, and filters are read as panels of them. Those of a tile lie together, since it is transformed by
+itself: planes with one product of each tile would often begin whole pages apart, in the same sets of a cache.
 
 At stride 2, the outer elements of the kernel meet the even inputs and the middle one meets the odd inputs. The even
 inputs and a kernel of two make two outputs by 3 products; with the odd ones, 5 products replace 6 along each dimension,
 25 replace 36 (S = 2).
 
     v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, shape=(56, 56), low=(1, 1), depth=2, dtype=bf16)
-    m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)
+    m: f32[1, 784, 16, 32] = contract(v, u, spec="n x c t p, x c p o -> n t x o", dtype=f32)
 
 Factors of products may be rounded; then `depth` channels of a tile may be contiguous, as dot-product instructions of
 bf16 read them.
@@ -313,8 +314,8 @@ class WinogradInput(Op):
 
 
 class WinogradOutput(Op):
-    """y[n, o, i*size + a, j*size + b] = (Aᵀ m A)[a, b] of the products m[n, …, i*columns + j, o] of tile i, j; with
-    channels last, y[n, …, …, o]."""
+    """y[n, o, i*size + a, j*size + b] = (Aᵀ m A)[a, b] of the products m[n, i*columns + j, …, o] of tile i, j; with
+    channels last, y[n, …, …, o] of m[n, …, i*columns + j, o]."""
 
     name = "winograd_output"
     transforms = True
@@ -325,11 +326,10 @@ class WinogradOutput(Op):
 
     def infer(self, context: TypeContext, inputs: Types, attrs: OutputAttributes) -> Types:
         m = _check(context, inputs, attrs, "a tensor of products")
-        rows, columns = tiles_of(attrs)
-        context.require_equal(
-            m.shape[1], const(edge_of(attrs.size, attrs.stride) ** 2), "the numbers of products of a tile"
-        )
-        context.require_equal(m.shape[2], simplify(rows * columns), "the numbers of tiles")
+        (rows, columns), (products, tiles) = tiles_of(attrs), (1, 2) if attrs.last else (2, 1)
+        count = const(edge_of(attrs.size, attrs.stride) ** 2)
+        context.require_equal(m.shape[products], count, "the numbers of products of a tile")
+        context.require_equal(m.shape[tiles], simplify(rows * columns), "the numbers of tiles")
         n, o = m.shape[0], m.shape[3]
         return (TensorType.of(m.dtype, (n, *attrs.shape, o) if attrs.last else (n, o, *attrs.shape)),)
 
@@ -338,6 +338,7 @@ class WinogradOutput(Op):
         rows, columns = sizes(tiles_of(attrs))
         edge, (height, width) = edge_of(size, attrs.stride), sizes(attrs.shape)
         a = np.array(OUTPUT[size, attrs.stride], m.dtype)
+        m = m if attrs.last else m.swapaxes(1, 2)
         tiles = m.reshape(m.shape[0], edge, edge, rows, columns, m.shape[3]).transpose(0, 5, 3, 4, 1, 2)
         y = np.matmul(np.matmul(a, tiles), a.T).transpose(0, 1, 2, 4, 3, 5)
         y = y.reshape(m.shape[0], m.shape[3], rows * size, columns * size)[:, :, :height, :width]
@@ -346,7 +347,7 @@ class WinogradOutput(Op):
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (m,), (y,) = inputs, outputs
         size, stride, last, (rows, columns) = attrs.size, attrs.stride, attrs.last, tiles_of(attrs)
-        n, _, total, o = m.shape
+        n, total, o = m.shape[0], m.shape[2 if last else 1], m.shape[3]
         edge = edge_of(size, stride)
         side, sides = const(size), const(edge)
         halves = (n, rows, columns, side, sides, o) if last else (n, side, sides, total, o)
@@ -354,7 +355,8 @@ class WinogradOutput(Op):
 
         def column(vn: Expr, *at: Expr) -> Expr:
             vi, vj, va, vq, vo = at if last else (const(0), at[2], *at[:2], at[3])
-            products = [load(m, vn, p * edge + vq, vi * columns + vj, vo) for p in range(edge)]
+            tile, planes = vi * columns + vj, [p * edge + vq for p in range(edge)]
+            products = [load(m, vn, *((plane, tile) if last else (tile, plane)), vo) for plane in planes]
             return one_of(va, output_terms(size, stride, products))
 
         build.compute("winograd_columns_last" if last else "winograd_columns", half, column)

@@ -3,7 +3,7 @@
     y: f32[1, 32, 56, 56] = contract(pad(x), w, spec="n c i+a j+b, o c a b -> n o i j")        w: f32[32, 64, 3, 3]
     =>
     v: f32[1, 36, 64, 196] = winograd_input(x, size=4, shape=(56, 56), low=(1, 1))
-    m: f32[1, 36, 196, 32] = contract(v, u, spec="n x c t, x c o -> n x t o")                  u = G w Gᵀ, a constant
+    m: f32[1, 196, 36, 32] = contract(v, u, spec="n x c t, x c o -> n t x o")                  u = G w Gᵀ, a constant
     y: f32[1, 32, 56, 56] = winograd_output(m, size=4, shape=(56, 56))
 
 36 products replace 16 * 9; with a stride of two, 25 replace 4 * 9 (see ops/winograd.py). The padding of x moves into
@@ -19,7 +19,7 @@ Where height or width is dynamic, images of tiles have channels last, so that an
 If factors may be rounded to bf16, those of the products of small tiles are, too, if that is the fastest choice:
 
     v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, shape=(56, 56), low=(1, 1), depth=2, dtype=bf16)
-    m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)     u: bf16[16, 32, 2, 32]
+    m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n t x o", dtype=f32)     u: bf16[16, 32, 2, 32]
 """
 
 from __future__ import annotations
@@ -176,11 +176,11 @@ def by_tiles(edit: Edit, node: Node, found: Convolution, tiles: Tiles) -> Value:
     size, stride, depth, last = tiles.size, found.sizes.stride, tiles.depth, found.sizes.dynamic
     u = transform_filter(found.filters, size, stride, (dtypes.bf16 if depth > 1 else dtypes.f32).numpy)
     factors: dict[str, object] = {}
-    product: dict[str, object] = {"spec": f"n x {'t c' if last else 'c t'}, x c o -> n x t o"}
+    product: dict[str, object] = {"spec": "n x t c, x c o -> n x t o" if last else "n x c t, x c o -> n t x o"}
     if depth > 1:
         u = u.reshape(u.shape[0], -1, depth, u.shape[2])
         factors = {"depth": depth, "dtype": dtypes.bf16}
-        product = {"spec": "n x c t p, x c p o -> n x t o", "dtype": dtypes.f32}
+        product = {"spec": "n x c t p, x c p o -> n t x o", "dtype": dtypes.f32}
     filters = edit.constant(u, "filters")
 
     def add(op: str, *inputs: Value, **attrs: object) -> Value:

@@ -211,16 +211,13 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         yield whole_lines(shape.channels, target)
 
     def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
-        """Vectors of channels: columns first, then rows, then transposed in registers. A tile reads a line of each
-        plane of products. Of those for which the first cache has no room in its sets, since planes lie too far apart,
-        what is fetched ahead is gone before it is read, and comes twice: of all, where they are twice as many."""
+        """Vectors of channels: columns first, then rows, then transposed in registers."""
         t, core, edge, size, lanes = shape, target.core, shape.edge, shape.size, min(choice.lanes, target.lanes(f32))
         tiles, made = t.images * t.rows * t.columns, count_sums(output_terms, edge, size, t.stride)
         column = edge * core.load_cycles + made * core.add_cycles + size * core.store_cycles
         cycles = -(-t.channels // lanes) * tiles * (edge + size) * column
         cycles += transpose_cycles(tiles * size * size * t.channels, lanes, target)
-        again = min(max(t.edge**2 / target.caches[0].room(t.plane) - 1, 0.0), 1.0)
-        busy, read = cycles / core.hertz, reread_seconds(t.products, t.between, target) * (1 + again)
+        busy, read = cycles / core.hertz, reread_seconds(t.products, t.between, target)
         return core.kernel_seconds + max(busy, read) + core.unhidden * min(busy, read)
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
