@@ -20,7 +20,7 @@ from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Axis, Block, Buffer, Function, Store
-from tilewright.target.target import SHORTEST_LANES
+from tilewright.target.abilities import SHORTEST_LANES
 
 
 @dataclass(frozen=True, slots=True)

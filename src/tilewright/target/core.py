@@ -113,6 +113,11 @@ class Core:
         """Cycles a second."""
         return self.ghz * 1e9
 
+    def together(self, busy: float, brought: float) -> float:
+        """How long work takes that keeps the core `busy` while its operands are `brought`, both in one unit of time:
+        the longer of the two, and what the shorter one does not hide."""
+        return max(busy, brought) + self.unhidden * min(busy, brought)
+
     def replace(self, **changes: Any) -> Core:
         """This core with `changes`; those of `dots` are put over the ones it has. Raises TypeError for an unknown name,
         ValueError for a number that makes no sense."""

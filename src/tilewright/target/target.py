@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ..expr import dtypes
 from ..expr.dtypes import DType
 from ..report.errors import UserError
+from .abilities import Abilities
 from .core import Core, flatten
 from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
-from .features import ARCHITECTURES, BASE, LENGTHS, LEVELS, choose_cpu, choose_vectors, fuses
+from .features import ARCHITECTURES, BASE, LENGTHS, LEVELS, choose_cpu, choose_vectors
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
 from .instructions import TILE_ROWS, named
 from .machine import create_machine, find_data_layout, find_tune
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 _MODEL_CORES: Final = 4
-SHORTEST_LANES: Final = 4
-"""f32 elements in the shortest vector registers, those of SSE and NEON: lanes of vectors that are worth making of what
-is left over, and the side of the squares in which vectors are transposed."""
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{name: ("x86_64", features) for name, features in LEVELS.items()},
     **{architecture: (architecture, BASE[architecture]) for architecture in ("aarch64", "riscv64")},
@@ -49,7 +46,7 @@ _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Target(Abilities):
     """A machine to compile for. Equal targets get equal code.
 
     `name` parses back to the target (for `native`, on the same machine). `cpu` is the LLVM processor whose features
@@ -87,25 +84,9 @@ class Target:
         return _parse(text)
 
     @property
-    def architecture(self) -> str:
-        """`x86_64`, `aarch64`, `riscv64` or `wasm32`."""
-        return architecture_of(self.triple)
-
-    @property
     def kind(self) -> str:
         """The kind of machine, by which templates are chosen: `cpu`."""
         return "cpu"
-
-    def has(self, feature: str) -> bool:
-        """Whether the machine has the feature of this LLVM name."""
-        return feature in self.features
-
-    @property
-    def addresses(self) -> int:
-        """Places in memory that general registers can hold, that of the stack among them: as many as there are, on
-        x86-64; half of them on AArch64, whose loads add an index or a displacement to a register, not both, and on
-        RISC-V, whose loads of vectors add neither. On WebAssembly as many as on the machine that usually runs it."""
-        return {"x86_64": 16, "aarch64": 32 // 2, "riscv64": 32 // 2, "wasm32": 16}[self.architecture]
 
     @property
     def page(self) -> int:
@@ -123,78 +104,6 @@ class Target:
         """Streams of memory that a core reads best at once: what comes for one use comes faster in a few streams than
         in one, and prefetchers lose count of many. A Zen 5 reads 4 and 8 rows of a matrix alike."""
         return 4
-
-    @property
-    def has_fma(self) -> bool:
-        """Fused multiply-add of f32 and f64 vectors."""
-        return fuses(self.features)
-
-    @property
-    def multiplies_by_lane(self) -> bool:
-        """Whether a multiply-add takes one lane of a vector, such as NEON's, as its element: LLVM loads elements of
-        rows ahead in vectors there."""
-        return self.architecture == "aarch64" and self.vector_bits == SHORTEST_LANES * dtypes.f32.bits
-
-    @property
-    def casts_saturate(self) -> bool:
-        """Whether LLVM converts vectors of floats to integers as vectors where numbers beyond the range become its
-        ends, and NaN becomes 0; else it takes them lane by lane."""
-        return self.architecture != "x86_64"
-
-    @property
-    def operates_on_memory(self) -> bool:
-        """Whether arithmetic takes an operand from memory."""
-        return self.architecture == "x86_64"
-
-    @property
-    def loaded_ahead(self) -> int:
-        """Elements beside the one in use that LLVM loads ahead into vector registers: two where each has to be
-        broadcast into one (SVE), three where a multiply-add takes one lane of a vector."""
-        if self.multiplies_by_lane:
-            return 3
-        return 2 if self.architecture == "aarch64" else 0
-
-    @property
-    def has_f16c(self) -> bool:
-        """Conversion between f16 and f32 vectors."""
-        return self.has("f16c") or self.has("neon")
-
-    @property
-    def has_f16(self) -> bool:
-        """Arithmetic on f16 vectors."""
-        return self.has("avx512fp16") or self.has("fullfp16")
-
-    @property
-    def has_bf16_dot(self) -> bool:
-        """Products of bf16 pairs summed into f32 lanes."""
-        return self.has("avx512bf16") or self.has("bf16")
-
-    @property
-    def has_i8_dot(self) -> bool:
-        """Products of four 8-bit integers summed into i32 lanes: VNNI in either encoding, or Arm's dot product."""
-        return self.has("avx512vnni") or self.has("avxvnni") or self.has("dotprod")
-
-    @property
-    def has_masks(self) -> bool:
-        """Loads, stores and arithmetic under a mask register for every vector width and element size."""
-        return {"avx512vl", "avx512bw"} <= self.features or self.has("v") or self._has_length
-
-    def masks_loads(self, dtype: DType) -> bool:
-        """Whether vectors of this type are loaded under a mask, whose other elements are not touched: AVX does so for
-        those of 32 and 64 bits."""
-        return self.has_masks or (self.has("avx") and dtype.bits >= 32)
-
-    @property
-    def _has_length(self) -> bool:
-        """Whether vectors are SVE's, of a known length."""
-        return not self.features.isdisjoint(LENGTHS)
-
-    @property
-    def length_attribute(self) -> str:
-        """The attribute of functions by which LLVM takes vectors to be of the target's length, where they could be of
-        another: in units of 128 bits."""
-        units = self.vector_bits // 128
-        return f"vscale_range({units},{units})" if self._has_length else ""
 
     @property
     def fma_gflops(self) -> float:

@@ -23,7 +23,7 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.movement import TransposeAttributes
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.target.target import SHORTEST_LANES
+from tilewright.target.abilities import SHORTEST_LANES
 
 LEAST_KEYS = 48
 """All scores of fewer keys than this stay in cache, and rows side by side are faster for them than rows in lanes."""

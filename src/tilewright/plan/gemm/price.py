@@ -117,7 +117,7 @@ def _rows(choice: Choice, size: Size, target: Target, again: bool = False) -> fl
     if later:
         found += later * _again(choice, size, sums, runs, near, target)
     busy, waits = row_blocks * work, _results(choice, size, target)
-    found += max(waits - busy, 0.0) + target.core.unhidden * min(waits, busy)
+    found += target.core.together(busy, waits) - busy
     return blocks * (found + _first_rows(choice, size, sums, target))
 
 

@@ -45,8 +45,8 @@ from tilewright.plan.tile.registers import hold_sums, lay_out, sums_apart
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.abilities import SHORTEST_LANES
 from tilewright.target.registers import free_places
-from tilewright.target.target import SHORTEST_LANES
 from tilewright.target.transfer import fits, level_of_sets, move_cycles, panel_cycles, room_in
 
 
@@ -244,7 +244,7 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     share = size.own / size.batch
     read = share * constant * panel_cycles(source, target, asked=choice.prefetch > 0)
     first = share * found * min(tile.rows / rows, 1.0)  # the others find a panel in a cache
-    return found - first + max(first, read) + target.core.unhidden * min(first, read)
+    return found - first + target.core.together(first, read)
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

@@ -27,7 +27,7 @@ from tilewright.schedule.find import find_loop, nests
 from tilewright.schedule.loops.merge import merged_nests
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.target import SHORTEST_LANES
+from tilewright.target.abilities import SHORTEST_LANES
 
 
 @dataclass(frozen=True, slots=True)

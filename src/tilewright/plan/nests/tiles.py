@@ -31,7 +31,7 @@ from tilewright.plan.price.points import additions, chains, iterations
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.target import SHORTEST_LANES
+from tilewright.target.abilities import SHORTEST_LANES
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     if sums.elements > 1:
         each = sums.brought or (sums.bits / 8 if sums.dot is None else sums.dot.element_bytes)
         brought += tile.rows * each * byte_cycles(sums.elements, target)
-    return max(work, brought) + core.unhidden * min(brought, work)
+    return core.together(work, brought)
 
 
 def both_limits(busy: float, latency: float) -> float:

@@ -17,7 +17,7 @@ from tilewright.plan.tile.loops import extent, inside_of, order_tile, with_copie
 from tilewright.plan.tile.registers import lay_out
 from tilewright.schedule.find import find_block, find_buffer
 from tilewright.schedule.schedule import Schedule
-from tilewright.target.target import SHORTEST_LANES
+from tilewright.target.abilities import SHORTEST_LANES
 
 
 def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "") -> str:

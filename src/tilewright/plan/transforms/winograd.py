@@ -15,8 +15,8 @@ The result of a transform's first stage is kept on the stack for its second stag
 
 If a loop is no multiple of the lanes, its last vector is moved back: it computes some results twice, with equal values.
 
-A transform takes the instructions of its definition (ops/winograd.py), by the rates of a core, or the bytes of what
-lies between the kernels where these take longer.
+A transform takes the instructions of its definition (ops/winograd.py), by the rates of a core, while the bytes of what
+lies between the kernels are moved (`Core.together`).
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ class WinogradInput(Template[Tiling, InputChoice]):
         cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
         staged = [(t.half, together * t.half), (t.padded, t.padded if choice.padded_once else 0)]
         between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
-        return core.kernel_seconds + max(cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target))
+        busy, stored = cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target)
+        return core.kernel_seconds + core.together(busy, stored)
 
     def apply(self, s: Schedule, shape: Tiling, choice: InputChoice) -> Schedule:
         _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
@@ -218,7 +219,7 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         cycles = -(-t.channels // lanes) * tiles * (edge + size) * column
         cycles += transpose_cycles(tiles * size * size * t.channels, lanes, target)
         busy, read = cycles / core.hertz, reread_seconds(t.products, t.between, target)
-        return core.kernel_seconds + max(busy, read) + core.unhidden * min(busy, read)
+        return core.kernel_seconds + core.together(busy, read)
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
         block = with_epilogue(s, "winograd_columns")

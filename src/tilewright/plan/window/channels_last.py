@@ -91,6 +91,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             ways = [(1, False), *((v, False) for v in wide), *([(1, True)] if pairs else [])]
             for order, (vectors, in_pairs) in product([o for o in Order if o is not Order.COLUMNS or tiles > 1], ways):
                 programs = 3 * min(tiles, 3) * columns * vectors
+                # With tiles at edges by themselves nothing is tested: so twice as much may be written out.
                 alone = order is Order.CHANNELS and programs * w.columns.kernel <= 2 * WRITTEN_OUT
                 block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
                 for edges in (False, True) if alone else (False,):
@@ -114,7 +115,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             spills=spills,
             aligned=True,
             branches=_tests(w, c),
-            waits=max(brought - arithmetic, 0.0) + target.core.unhidden * min(brought, arithmetic),
+            waits=target.core.together(arithmetic, brought) - arithmetic,
         )
         return family.kernel_seconds(w, tile, target, further=_pieces(w, c, target) + _copies(w, c, target))
 

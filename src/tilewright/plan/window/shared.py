@@ -30,7 +30,7 @@ from tilewright.plan.tile.registers import Lanes, lay_in_lanes
 from tilewright.plan.window import family
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.target import SHORTEST_LANES
+from tilewright.target.abilities import SHORTEST_LANES
 
 
 @dataclass(frozen=True, slots=True)
