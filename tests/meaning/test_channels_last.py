@@ -8,7 +8,8 @@ import pytest
 
 import tilewright as tw
 from tilewright.analysis.windows import Windows
-from tilewright.loops.nodes import Function
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.window.channels_last import ChannelsLast, ChannelsLastChoice, Order
 from tilewright.target import Target
@@ -17,26 +18,31 @@ V3, V4 = (Target.parse(name) for name in ("x86-64-v3", "x86-64-v4"))
 TEMPLATE = ChannelsLast()
 
 
-def windows(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Windows:
-    """Those of an image with zeros around it."""
+def depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1, images: int = 1) -> Function:
+    """Windows of images with zeros around them."""
     high, around = size // stride, kernel // 2
     wide = size + 2 * around
     function = tw.parse(f"""
-func depthwise(x: f32[1, {size}, {size}, {channels}], w: f32[{kernel}, {kernel}, {channels}] in constant finite, y: f32[1, {high}, {high}, {channels}]):
-  alloc p: f32[1, {wide}, {wide}, {channels}] in arena
-  for n in 0..1, i in 0..{wide}, j in 0..{wide}, c in 0..{channels}:
+func depthwise(x: f32[{images}, {size}, {size}, {channels}], w: f32[{kernel}, {kernel}, {channels}] in constant finite, y: f32[{images}, {high}, {high}, {channels}]):
+  alloc p: f32[{images}, {wide}, {wide}, {channels}] in arena
+  for n in 0..{images}, i in 0..{wide}, j in 0..{wide}, c in 0..{channels}:
     block fill(vn = n, vi = i, vj = j, vc = c):
       p[vn, vi, vj, vc] = 0.0
-  for n in 0..1, i in 0..{size}, j in 0..{size}, c in 0..{channels}:
+  for n in 0..{images}, i in 0..{size}, j in 0..{size}, c in 0..{channels}:
     block copy(vn = n, vi = i, vj = j, vc = c):
       p[vn, vi + {around}, vj + {around}, vc] = x[vn, vi, vj, vc]
-  for n in 0..1, i in 0..{high}, j in 0..{high}, c in 0..{channels}, u in 0..{kernel}, v in 0..{kernel}:
+  for n in 0..{images}, i in 0..{high}, j in 0..{high}, c in 0..{channels}, u in 0..{kernel}, v in 0..{kernel}:
     block sum(vn = n, vi = i, vj = j, vc = c, reduce vu = u, reduce vv = v):
       init: y[vn, vi, vj, vc] = 0.0
       y[vn, vi, vj, vc] += p[vn, vi*{stride} + vu, vj*{stride} + vv, vc] * w[vu, vv, vc]
 """)  # noqa: E501
     assert isinstance(function, Function)
-    found = TEMPLATE.recognise(Facts(function))
+    return function
+
+
+def windows(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Windows:
+    """Those of an image."""
+    found = TEMPLATE.recognise(Facts(depthwise(size, channels, kernel, stride)))
     assert found is not None
     return found
 
@@ -95,3 +101,16 @@ def test_tiles_may_have_as_many_sums_as_there_are_registers() -> None:
     assert most[V3] == 14 and 14 < most[V4] <= V4.vector_registers - 2
     taken = cheapest(windows(28, 192, 7), V3)
     assert taken.columns * taken.vectors == 14
+
+
+def test_channels_pass_by_one_of_many_images_after_the_other() -> None:
+    """So that the second cache keeps an image for all of its channels; of few, threads share the channels."""
+    in_place = {"columns": 2, "vectors": 2, "order": Order.CHANNELS, "edges": False, "copied": 0, "block": 0}
+    for images, count in ((1, 512 // 32), (24, 24)):
+        facts = Facts(depthwise(14, 512, images=images))
+        shape = TEMPLATE.recognise(facts)
+        assert shape is not None
+        choice = replace(cheapest(shape, V4), **in_place)  # type: ignore[arg-type]
+        made = TEMPLATE.schedule(facts, shape, choice, V4).func
+        (shared,) = (s for s in statements(made.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL)
+        assert shared.size == count

@@ -562,3 +562,52 @@ def test_threads_share_panels_where_only_a_call_knows_the_rows(monkeypatch: pyte
     for loop in loops:
         iterations, grain = re.search(r"\* (\d+)(?: grain (\d+))?:$", loop).groups()  # type: ignore[union-attr]
         assert int(iterations) // int(grain or 1) >= 2 * 2, "two shares a thread for each block of rows"
+
+
+GROUPED = """
+func grouped(x: f32[9, {m}, 24], w: f32[8, {n}] in constant, y: f32[9, {m}, {n}]):
+  for b in 0..9, i in 0..{m}, o in 0..{n}, k in 0..8:
+    block dot(vb = b, vi = i, vo = o, reduce vk = k):
+      init: y[vb, vi, vo] = 0.0
+      y[vb, vi, vo] += x[vb, vi, vo//{each}*8 + vk] * w[vk, vo]
+"""
+
+
+@pytest.mark.parametrize(("each", "vectors"), [(32, 1), (32, 2), (40, 1), (40, 2), (56, 3)])
+def test_constants_of_groups_are_packed_in_panels_of_each(each: int, vectors: int) -> None:
+    """The columns of a group are a part of a dimension; its last panel may be over the edge."""
+    f, target = parse(GROUPED.format(m=12, n=3 * each, each=each)), Target.parse("x86-64-v4")
+    packed = {"pack_vector": True, "prefetch": 0, "distance": 0}
+    choice = dataclasses.replace(choice_for(f, target), tile=RegisterTile(4, vectors, 16), block_tiles=3, **packed)
+    made = schedule_for(f, target, choice).func
+    verify(made)
+    assert f"w.cache: f32[3, {-(-each // (16 * vectors))}, 8, {16 * vectors}]" in str(made)
+    rng = np.random.default_rng(0)
+    x, w = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((9, 12, 24), (8, 3 * each)))
+    y = np.zeros((9, 12, 3 * each), np.float32)
+    evaluate(made, [x, w, y])
+    groups = range(3)
+    expected = [x[..., 8 * g : 8 * g + 8] @ w[:, g * each : (g + 1) * each] for g in groups]
+    np.testing.assert_allclose(y, np.concatenate(expected, axis=-1), atol=1e-5)
+
+
+def test_tiles_are_taller_than_there_are_registers_for_places_where_they_divide_the_rows() -> None:
+    """Rows of 56 positions by one vector: 14 of them, whose places lie apart by a constant."""
+    target = Target.parse("x86-64-v4")
+    assert choice_for(parse(GROUPED.format(m=56, n=48, each=16)), target).tile == RegisterTile(14, 1, 16)
+    assert choice_for(parse(GROUPED.format(m=57, n=48, each=16)), target).tile.rows <= 13
+
+
+def test_one_tile_of_rows_asks_for_its_panels() -> None:
+    """A constant that all rows pass once, in one tile, is always asked for ahead."""
+    f = parse(PRODUCT.format(m=12, n=512, k=392, constant=" in constant"))
+    found = [c.choice for c in candidates_of(f, Target.parse("x86-64-v4"))]
+    alone = [c for c in found if c.tile.rows == 12]
+    assert alone and all(c.distance for c in alone)
+
+
+def test_groups_of_any_width_run_in_tiles() -> None:
+    """Those of 40 columns end in a panel over the edge, so that threads share blocks of rows instead."""
+    f = parse(GROUPED.format(m=64, n=120, each=40).replace("0..9", "0..1").replace("[9, ", "[1, "))
+    made = schedule_for(f, Target.parse("x86-64-v4")).func
+    assert [s.var.name for s in statements(made.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]

@@ -11,6 +11,13 @@ def tallest(target: Target) -> int:
     return target.addresses - 3
 
 
+def tallest_apart(target: Target) -> int:
+    """The most rows of a tile whose places lie apart by a constant, and need no registers of their own. Of more, loads
+    of vectors are a thirtieth of all at most, and a core does not see beyond such a tile to ask for the next one's rows
+    (16 images of 56×56 by 4 groups of 16 channels: 14 rows 538 µs, 28 rows 738)."""
+    return target.addresses
+
+
 def free_places(target: Target) -> int:
     """The most rows of a tile that leave as many general registers as they take: for the places of terms that are
     written out, or for one to prefetch from where the last tile is not whole."""

@@ -18,7 +18,7 @@ from tilewright.plan.price.contraction import Dot, RegisterTile
 from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
-from tilewright.target.registers import free_places, tallest, tile_registers
+from tilewright.target.registers import free_places, tallest, tallest_apart, tile_registers
 from tilewright.target.transfer import fits, memory, panel_cycles, room_in
 
 MOST_TERMS = 4
@@ -177,10 +177,12 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     tile that registers alone make longer than what caches add to the best one (with room, if it has it) is left out."""
     sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    fitting = contraction.tiles(sums, target, tallest(target) if size.rows else 1, spread=size.spread)
-    if side_by_side:  # places lie apart by a constant, but for rows over the end
-        even = 0 if size.any_rows else size.rows
-        fitting = [t for t in fitting if t.rows <= free_places(target) or (even and even % t.rows == 0)]
+    # Places lie apart by a constant, but for rows over the end.
+    places, even = free_places(target) if side_by_side else tallest(target), 0 if size.any_rows else size.rows
+    most = tallest(target) if side_by_side else tallest_apart(target)
+    fitting = contraction.tiles(sums, target, most if size.rows else 1, spread=size.spread)
+    high = 1 if size.dot is None else size.dot.rows
+    fitting = [t for t in fitting if t.rows <= places * high or (even and even % t.rows == 0)]
     price = {t: contraction.cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     room = room_in(target.caches[0].room(size.element.apart))
     kinds: dict[tuple[int, bool, bool], list[RegisterTile]] = {}
@@ -205,12 +207,13 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         in_tiles = size.dot is not None and size.dot.in_tiles
         parts = None if not size.any_rows else (tile.rows,) if in_tiles else best_parts(size, tile, target)
         plain = Choice(tile, block, None, True, size.constant_rows, near, parts=parts)
-        found = [plain]
         line = target.caches[0].line // size.vector.bytes
+        own = ahead and even and size.dot is None and (size.any_rows or size.rows <= tile.rows)
+        found = [plain] if not own or size.any_rows or size.shares_panels else []
         if ahead and even and (size.rows > tile.rows or size.shares_panels):
             tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // plain.part.rows)
             found.append(replace(plain, prefetch=line, prefetch_tiles=tiles))
-        if ahead and even and size.dot is None and (size.any_rows or size.rows <= tile.rows):
+        if own:
             distance = -(-2 * target.page // (tile.columns * size.vector.bytes))
             found.append(replace(plain, prefetch=line, distance=distance))
         yield from found

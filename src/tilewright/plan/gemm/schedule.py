@@ -263,13 +263,27 @@ def _share(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) ->
             s.parallel(nest.near)
             s.fuse(nest.near, nest.blocks)
     else:
-        s.parallel(nest.outer)
+        _share_rows_or_panels(s, found, nest)
     if tails and nest.row is not None and nest.outer is nest.panels:
         loops = s.get_loops(found.block.name)
         inside = range(loops.index(nest.panels) + 1, loops.index(nest.tiles))
         place = next((n for n in inside if tiling.extent(s, loops[n]) > 1), inside.stop)
         for block in tails:
             s.parallel(s.get_loops(block)[place])
+
+
+def _share_rows_or_panels(s: Schedule, found: Contraction, nest: Nest) -> None:
+    """Threads share the outermost loop, or one inside it: groups whose last panel is over the edge are not known to
+    store apart."""
+    if s.attempt(_parallel, s, nest.outer) is None:
+        inside = tiling.inside_of(s, found.block.name, nest.outer)
+        several = (v for v in inside[: inside.index(nest.tiles) + 1] if tiling.extent(s, v) > 1)
+        next((v for v in several if s.attempt(_parallel, s, v) is not None), None)
+
+
+def _parallel(s: Schedule, loop: Var) -> Var:
+    s.parallel(loop)
+    return loop
 
 
 def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> None:

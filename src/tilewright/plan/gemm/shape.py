@@ -278,7 +278,9 @@ def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[
     step = operand.step(found.block.axes[axis].var) if axis is not None else None
     return Lies(
         constant=operand.is_constant,
-        plain=operand.is_plain(found.sizes, None if axis is None else found.block.axes[axis].var),
+        plain=operand.is_plain(
+            found.sizes, None if axis is None or operand.is_constant else found.block.axes[axis].var
+        ),
         bytes=size,
         apart=known(operand.buffer.shape[operand.last]) * size,
         whole=min(own * found.depth, held) * size,

@@ -113,12 +113,13 @@ def tiles(
 ) -> list[RegisterTile]:
     """The tiles that fit: accumulators, the vectors of a term and a broadcast element in registers, none with a vector
     beyond the last column altogether. Where vectors are used by one row only, they are operands in memory. A row of as
-    many vectors as multiply-adds are under way at a time waits for none of them: none is wider. At most so many rows
-    and vectors, where these are not 0; in half of the registers, where vectors are put together from `spread` ones."""
+    many vectors as multiply-adds are under way at a time waits for none of them: none is wider. At most so many rows,
+    where this is not 0, or as many as have a place each, and so many vectors; in half of the registers, where vectors
+    are put together from `spread` ones."""
     core, lanes = target.core, sums.lanes(target)
     widest = min(max(round(core.fma_latency / core.fma_cycles), 1), -(-max(sums.columns, 1) // lanes))
     registers = tile_registers(target, sums.parts) if sums.dot is None else sums.dot.registers(target)
-    highest, most = tallest(target), registers // (2 if spread else 1)
+    highest, most = most_rows or tallest(target), registers // (2 if spread else 1)
     each = 1 if sums.dot is None else sums.dot.rows
 
     def held(rows: int, vectors: int) -> int:
@@ -130,7 +131,7 @@ def tiles(
     return [
         RegisterTile(rows * each, vectors, lanes)
         for vectors in range(1, min(widest, most_vectors or widest) + 1)
-        for rows in range(1, min(highest, most_rows or highest) + 1)
+        for rows in range(1, highest + 1)
         if rows * vectors + held(rows, vectors) <= most
     ]
 

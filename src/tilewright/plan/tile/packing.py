@@ -9,7 +9,7 @@ from tilewright.analysis.memory import writers_of
 from tilewright.analysis.products import Operand
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.linear import digits_of
-from tilewright.expr.nodes import Expr, Select, Var
+from tilewright.expr.nodes import Expr, Select, Var, const
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Store
 from tilewright.plan.price.contraction import Dot
@@ -48,11 +48,14 @@ def pack(
     name = own_copy(s, found, operand, "" if dot is None else dot.element if of_rows else dot.vector)
     axes, depth = found.block.axes, dot.depth if dot is not None else 1
     beside = depth if of_rows or dot is None else dot.beside
+    indices: Sequence[Expr] = operand.load.indices
+    digits = [digits_of(i, found.sizes) or {} for i in indices]
+    if any(axes[axis].var in d and len(d) > 1 for d in digits):  # the last panel of each group may be over the edge
+        lay_out(s, name, lambda d: [word for _, word in _words(indices, d, found.sizes)])
+        indices = [axis or const(0) for axis, _ in _words(indices, [""] * len(indices), found.sizes)]
 
     def layout(d: list[str]) -> list[str]:
-        words = [
-            w for index, word in zip(operand.load.indices, d, strict=True) for w in _words(index, word, found.sizes)
-        ]
+        words = _words(indices, d, found.sizes)
         place = dict(words)
         panel, moved = place[axes[axis].var], {n: place[axes[n].var] for n in found.reduce if axes[n].var in place}
         rest, inner = [w for _, w in words if w != panel and w not in moved.values()], [f"{panel} % {width}"]
@@ -71,15 +74,20 @@ def pack(
     return filled
 
 
-def _words(index: Expr, word: str, extents: Mapping[Var, int]) -> list[tuple[Var | None, str]]:
-    """The axes that a dimension is indexed by, each with what is said of it in terms of the dimension: its digit."""
-    digits = digits_of(index, extents) or {}
-    highest = next(iter(digits), None)
+def _words(
+    indices: Sequence[Expr], dimensions: Sequence[str], extents: Mapping[Var, int]
+) -> list[tuple[Var | None, str]]:
+    """The axes that dimensions are indexed by, each with what is said of it in terms of the dimension: its digit."""
     found: list[tuple[Var | None, str]] = []
-    for axis, weight in digits.items():
-        digit = word if weight == 1 else f"{word} // {weight}"
-        found.append((axis, digit if axis is highest else f"{digit} % {extents[axis]}"))
-    return found or [(None, word)]
+    for index, word in zip(indices, dimensions, strict=True):
+        digits = digits_of(index, extents) or {}
+        highest = next(iter(digits), None)
+        for axis, weight in digits.items():
+            digit = word if weight == 1 else f"{word} // {weight}"
+            found.append((axis, digit if axis is highest else f"{digit} % {extents[axis]}"))
+        if not digits:
+            found.append((None, word))
+    return found
 
 
 def pack_difference(s: Schedule, found: Contraction, packed: Sequence[str], width: int) -> str:

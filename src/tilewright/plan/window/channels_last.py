@@ -35,7 +35,7 @@ from tilewright.analysis.known import limits
 from tilewright.analysis.windows import Windows
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import loads
-from tilewright.plan.tile.loops import WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, write_out
+from tilewright.plan.tile.loops import MANY, WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, ordered, write_out
 from tilewright.plan.tile.registers import compute_near, keep_near, made_by
 from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
@@ -194,7 +194,8 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
     whole = max(piece, first.line)
     crowded = max(pieces / room, 1.0)
     if c.order is Order.CHANNELS:
-        far = w.images * w.rows.size * w.columns.size * column > second.bytes
+        image = w.rows.size * w.rows.stride * w.columns.size * w.columns.stride * column
+        far = image * (w.images if w.images < MANY else 1) > second.bytes  # many images are outside of channels
         if (rows * w.columns.stride + 1) * w.columns.size <= room_in(room):
             again = w.rows.stride * w.columns.stride * c.columns * (whole - piece)
             return again * byte_cycles(3 if far else 2, target)
@@ -243,10 +244,10 @@ def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[
         return outer[0], row, columns, channels
     if c.copied:
         blocks, channels = s.split(channels, c.copied)
-        around = sorted([blocks, *others], key=lambda v: -extent(s, v))
+        around = ordered({v: extent(s, v) for v in (*others, blocks)})
         s.reorder(*around, row, columns, channels, column, lane)
         return around[0], row, columns, channels
-    around = sorted([channels, *others], key=lambda v: -extent(s, v))
+    around = ordered({v: extent(s, v) for v in (*others, channels)})
     if c.block:
         some, row = s.split(row, c.block)
         around = [some, *around]

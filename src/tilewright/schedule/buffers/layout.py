@@ -22,7 +22,7 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.index_map import IndexMap, read_map, written
 from tilewright.expr.linear import expression, polynomial
 from tilewright.expr.nodes import Cast, Const, Expr, FloorDiv, Lt, Mod, Var, const
-from tilewright.expr.simplify import product_of, simplify
+from tilewright.expr.simplify import Facts, product_of, simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops import edit
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
@@ -270,10 +270,24 @@ def transform_layout(
         why = "no single block fills it point by point, so nothing says where its padding would be written"
         raise Obstacle(alloc, why, fix="fill it with a cache_read, or leave out pad")
 
+    facts = Facts(_ranges_of_axes(body))
+
+    def place(index: Expr) -> Expr:
+        found = index if edit.loads_of(index) else simplify(index)
+        several = found.kinds & (FloorDiv.bit | Mod.bit) and len(variables_of(found)) > 1
+        return simplify(found, facts) if several else found
+
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(i if edit.loads_of(i) else simplify(i) for i in layout.places(indices))
+        return tuple(place(i) for i in layout.places(indices))
 
     return Step(function.replace(body=edit.substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
+
+
+def _ranges_of_axes(body: Stmt) -> dict[Var, tuple[Expr, Expr]]:
+    """Those of the axes of blocks that are bound to loops from 0."""
+    loops = {s.var: s for s in edit.statements(body) if isinstance(s, For) and s.begin is const(0)}
+    bound = [(a.var, loops[a.binding]) for b in edit.blocks(body) for a in b.axes if a.binding in loops]
+    return {axis: (const(0), simplify(loop.end - 1)) for axis, loop in bound}
 
 
 def _fill_in_order(
