@@ -611,3 +611,40 @@ def test_groups_of_any_width_run_in_tiles() -> None:
     f = parse(GROUPED.format(m=64, n=120, each=40).replace("0..9", "0..1").replace("[9, ", "[1, "))
     made = schedule_for(f, Target.parse("x86-64-v4")).func
     assert [s.var.name for s in statements(made.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
+
+
+TURNED = """
+func scores(q: f32[{b}, {m}, 64], k: f32[{b}, {m}, 64], y: f32[{b}, {m}, {m}]):
+  for b in 0..{b}, i in 0..{m}, j in 0..{m}, e in 0..64:
+    block dot(vb = b, vi = i, vj = j, reduce ve = e):
+      init: y[vb, vi, vj] = 0.0
+      y[vb, vi, vj] += q[vb, vi, ve] * k[vb, vj, ve]
+"""
+
+
+def test_panels_that_are_packed_before_all_tiles_come_back_from_where_all_have_room() -> None:
+    """Those of one batch after the other stay near."""
+    target = Target.parse("x86-64-v4")
+    f = parse(TURNED.format(b=192, m=128))
+    assert not choice_for(f, target).rows_stay
+    prices = {c.choice.rows_stay: c.seconds for c in candidates_of(f, target)[::-1]}
+    assert prices[True] > 1.1 * prices[False]
+
+
+AS_IT_LIES = """
+func product(x: f32[{b}, 512, 512], w: f32[{b}, 512, 512], y: f32[{b}, 512, 512]):
+  for b in 0..{b}, i in 0..512, j in 0..512, k in 0..512:
+    block dot(vb = b, vi = i, vj = j, reduce vk = k):
+      init: y[vb, vi, vj] = 0.0
+      y[vb, vi, vj] += x[vb, vi, vk] * w[vb, vk, vj]
+"""
+
+
+def test_sums_that_are_taken_up_again_are_cleared_where_results_lie() -> None:
+    """In blocks of terms, sums are stored once more, which of many batches takes as long as memory does."""
+    target = Target.parse("x86-64-v4")
+    few, many = (
+        {c.choice: c.seconds / b for c in candidates_of(parse(AS_IT_LIES.format(b=b)), target)} for b in (1, 16)
+    )
+    blocked = [c for c in few.keys() & many.keys() if c.block_terms is not None and not c.pack_vector]
+    assert blocked and all(many[c] > 1.01 * few[c] for c in blocked)

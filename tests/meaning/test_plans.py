@@ -304,6 +304,17 @@ def test_no_plan_of_a_random_graph_is_cheaper(program: Program) -> None:
         assert seconds(choose(function, TARGET)) <= best * (1 + 1e-9)
 
 
+def test_what_is_padded_is_computed_once() -> None:
+    """A kernel computes what it pads inside alone, however much is around it."""
+    function = graph("""
+graph main(x: f32[64, 100]) -> y:
+  e: f32[64, 100] = erf(x)
+  z: f32[] = full(value=f32(0.0), shape=())
+  y: f32[64, 400] = pad(e, z, low=(0, 0), high=(0, 300))
+""")
+    assert [len(k.nodes) for k in choose(function, TARGET).kernels] == [3]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(["relu", "exp", "sum", "max", "matmul", "add"]), min_size=3, max_size=9), st.data())
 def test_skipping_assignments_skips_none_that_is_cheaper(steps: list[str], data: st.DataObject) -> None:

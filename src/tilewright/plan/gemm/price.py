@@ -109,6 +109,8 @@ def _rows(choice: Choice, size: Size, target: Target, again: bool = False) -> fl
         lies = fits(held + _element_bytes(size, rows, terms), target)
     panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + _element_bytes(size, rows, terms), target)
+    if _packs_all(choice, size):
+        near = max(near, fits(vector.held, target))
     left = sums.rows % tile.rows if choice.parts else 0
     runs = [(n, t) for n, t in ((sums.rows - left, tile), *choice.left_over(left)) if n]
     work = _work(sums, runs, target)
@@ -118,7 +120,17 @@ def _rows(choice: Choice, size: Size, target: Target, again: bool = False) -> fl
         found += later * _again(choice, size, sums, runs, near, target)
     busy, waits = row_blocks * work, _results(choice, size, target)
     found += target.core.together(busy, waits) - busy
-    return blocks * (found + _first_rows(choice, size, sums, target))
+    return blocks * (found + _first_rows(choice, size, sums, target)) + _taken_up(choice, size, blocks, target)
+
+
+def _taken_up(choice: Choice, size: Size, blocks: int, target: Target) -> float:
+    """Cycles in which sums that are added block by block are cleared before the first, where results lie, and come
+    again for each, from the cache that holds all of a product."""
+    moved = size.rows * size.columns * size.bits // 8
+    if choice.block_terms is None:
+        return 0.0
+    cleared, again = fits(moved * size.batch, target), fits(moved, target)
+    return moved * (byte_cycles(cleared, target, stores=True) + blocks * byte_cycles(again, target))
 
 
 def _results(choice: Choice, size: Size, target: Target) -> float:
@@ -195,7 +207,8 @@ def _first(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, targ
     if vector.step != 1 and size.columns % tile.columns:
         # Panels over an edge are not copied line by line: each line is brought again for each of its elements.
         moved += whole / vector.bytes * target.caches[0].line * byte_cycles(2, target)
-    return moved + move_cycles(whole, source, fits(_panel_bytes(choice, size, sums.steps), target), target) + waiting
+    packed = vector.held if _packs_all(choice, size) else _panel_bytes(choice, size, sums.steps)
+    return moved + move_cycles(whole, source, fits(packed, target), target) + waiting
 
 
 def _again(choice: Choice, size: Size, sums: Sums, runs: Runs, source: int, target: Target) -> float:
@@ -260,6 +273,11 @@ def _asking(whole: float, target: Target) -> float:
 def is_scattered(size: Size, target: Target) -> bool:
     """Whether the rows of a panel, as the vector operand lies, have to be waited for one by one."""
     return size.vector.plain and size.vector.apart >= target.page and size.terms > target.pages_followed
+
+
+def _packs_all(choice: Choice, size: Size) -> bool:
+    """Whether a call packs the panels of all batches before any tile."""
+    return choice.pack_vector and choice.rows_stay and not size.vector.constant
 
 
 def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:

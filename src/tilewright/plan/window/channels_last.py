@@ -194,12 +194,15 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
     whole = max(piece, first.line)
     crowded = max(pieces / room, 1.0)
     if c.order is Order.CHANNELS:
+        read = w.rows.stride * w.columns.stride * c.columns
         image = w.rows.size * w.rows.stride * w.columns.size * w.columns.stride * column
         far = image * (w.images if w.images < MANY else 1) > second.bytes  # many images are outside of channels
+        apart = 0.0
+        if image * w.images > second.bytes and 2 * column >= target.page:  # so few on a page that nothing follows them
+            apart = read * min(column / target.page, 1.0) * apart_cycles(3, target)
         if (rows * w.columns.stride + 1) * w.columns.size <= room_in(room):
-            again = w.rows.stride * w.columns.stride * c.columns * (whole - piece)
-            return again * byte_cycles(3 if far else 2, target)
-        return pieces * whole * crowded * byte_cycles(3 if crowded > 1 and far else 2, target)
+            return apart + read * (whole - piece) * byte_cycles(3 if far else 2, target)
+        return apart + pieces * whole * crowded * byte_cycles(3 if crowded > 1 and far else 2, target)
     if c.order is Order.COLUMNS and (pieces + w.terms + c.columns) * column <= room_in(first.bytes):
         return 0.0
     return (pieces * (whole * crowded if crowded > 1 else piece) + w.terms * piece) * byte_cycles(2, target)
