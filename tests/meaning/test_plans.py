@@ -304,15 +304,26 @@ def test_no_plan_of_a_random_graph_is_cheaper(program: Program) -> None:
         assert seconds(choose(function, TARGET)) <= best * (1 + 1e-9)
 
 
-def test_what_is_padded_is_computed_once() -> None:
-    """A kernel computes what it pads inside alone, however much is around it."""
-    function = graph("""
+PLACED = {
+    "padded": """
 graph main(x: f32[64, 100]) -> y:
   e: f32[64, 100] = erf(x)
   z: f32[] = full(value=f32(0.0), shape=())
   y: f32[64, 400] = pad(e, z, low=(0, 0), high=(0, 300))
-""")
-    assert [len(k.nodes) for k in choose(function, TARGET).kernels] == [3]
+""",
+    "concatenated": """
+graph main(x: f32[64, 100], z: f32[64, 300]) -> y:
+  e: f32[64, 100] = erf(x)
+  f: f32[64, 300] = exp(z)
+  y: f32[64, 400] = concat(e, f, axis=1)
+""",
+}
+
+
+@pytest.mark.parametrize("text", PLACED.values(), ids=PLACED)
+def test_what_stands_in_a_larger_result_is_computed_once(text: str) -> None:
+    """A kernel computes what it pads or concatenates at its own elements, not at those of all it writes."""
+    assert len(choose(graph(text), TARGET).kernels) == 1
 
 
 @settings(max_examples=40, deadline=None)

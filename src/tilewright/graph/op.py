@@ -233,6 +233,11 @@ class Op(ABC):
             raise self._misfit("meaning", self.meaning, results, "a tuple of arrays", "return (y,)")
         return tuple([np.asarray(y) for y in results])
 
+    def reads_once(self, attrs: Any) -> bool:
+        """Whether what it reads is computed as often as that has elements, each by itself, and not once for each of its
+        own results: the parts of a concatenation, what stands inside a padding, the factors of products."""
+        return False
+
     def estimate(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
         """The instructions by `work`, and the one way to ask for them. A program's operator that says nothing of them
         takes what its definition computes."""

@@ -57,6 +57,9 @@ class Contract(Op):
         """A contraction that reduces nothing is a map."""
         return Pattern.REDUCE if parse(attrs.spec).reduce else Pattern.MAP
 
+    def reads_once(self, attrs: ContractAttributes) -> bool:
+        return True
+
     def infer(self, context: TypeContext, inputs: Types, attrs: ContractAttributes) -> Types:
         maps = self.index_maps(context, inputs, attrs)
         check_inside(context, maps, inputs)

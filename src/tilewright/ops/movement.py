@@ -272,6 +272,9 @@ class Concat(Op):
         shape[axis] = dim(shape[axis])
         return (TensorType(first.dtype, tuple(shape)),)
 
+    def reads_once(self, attrs: ConcatAttributes) -> bool:
+        return True
+
     def reordered(self, attrs: ConcatAttributes, order: tuple[int, ...]) -> Attributes:
         return ConcatAttributes(order.index(attrs.axis))
 

@@ -91,6 +91,9 @@ class Pad(Op):
         elif added:
             context.require(Le(ONE, extent), f"dimension {d} of {x} has no elements to pad it with")
 
+    def reads_once(self, attrs: PadAttributes) -> bool:
+        return attrs.surrounds
+
     def reordered(self, attrs: PadAttributes, order: tuple[int, ...]) -> Attributes:
         return permuted(attrs, order)
 

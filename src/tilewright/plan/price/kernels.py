@@ -76,12 +76,6 @@ def _is_gathered(node: Node, flow: Dataflow, lanes: int) -> bool:
     return bool(perm) and perm[-1] < len(perm) - 1 and 1 < flow.extent(node.inputs[0].type.shape[-1]) < lanes
 
 
-def _reads_each_once(node: Node) -> bool:
-    """Whether a kernel that ends with it computes what it reads once for each of its elements."""
-    padded = isinstance(node.attrs, PadAttributes) and node.attrs.surrounds
-    return padded or isinstance(node.attrs, ContractAttributes)
-
-
 @dataclass(frozen=True, slots=True)
 class _About:
     """What a kernel's price takes of a node alone: the seconds of each of its points, what it reads, and whether it
@@ -142,8 +136,7 @@ class CostModel:
 
     def _evaluated(self, nodes: Sequence[Node], inside: Collection[Reference]) -> dict[Node, int]:
         """How often each node's expression is computed in a kernel: a map at every point of what reads it, or once a
-        row where a row sees one value; for what reads each element once, a contraction from panels or a padding around
-        it, as often as it has elements."""
+        row where a row sees one value; for what reads it once, at each of its elements."""
         reading: dict[Value, list[Node]] = {}
         for r in inside:
             reading.setdefault(r.value, []).append(r.reader)
@@ -152,7 +145,7 @@ class CostModel:
             points[node] = own = self._points(node)
             readers = [reader for v in node.outputs for reader in reading.get(v, ())]
             if readers and node.op.pattern is Pattern.MAP:
-                most = max(own if _reads_each_once(reader) else points[reader] for reader in readers)
+                most = max(own if reader.op.reads_once(reader.attrs) else points[reader] for reader in readers)
                 shape = node.outputs[0].type.shape
                 is_steady = not shape or self.flow.extent(shape[-1]) == 1  # each row of readers sees one value
                 points[node] = min(own, most) if is_steady else most
