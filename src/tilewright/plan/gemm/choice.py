@@ -212,12 +212,13 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
         parts = None if not size.any_rows else (tile.rows,) if in_tiles else best_parts(size, tile, target)
         plain = Choice(tile, block, None, True, size.constant_rows, near, parts=parts)
         line = target.caches[0].line // size.vector.bytes
-        own = ahead and even and size.dot is None and (size.any_rows or size.rows <= tile.rows)
-        found = [plain] if not own or size.any_rows or size.shares_panels else []
+        alone = size.rows <= tile.rows and not size.shares_panels  # comes at a part of memory's rate if nothing asks
+        asks = ahead and even and size.dot is None and (size.any_rows or size.rows <= tile.rows)
+        found = [] if asks and alone else [plain]
         if ahead and even and (size.rows > tile.rows or size.shares_panels):
             tiles = None if parts is None else tiles_ahead(size, tile, target) * (tile.rows // plain.part.rows)
             found.append(replace(plain, prefetch=line, prefetch_tiles=tiles))
-        if own:
+        if asks:
             distance = -(-2 * target.page // (tile.columns * size.vector.bytes))
             found.append(replace(plain, prefetch=line, distance=distance))
         yield from found

@@ -52,7 +52,7 @@ def pack(
     digits = [digits_of(i, found.sizes) or {} for i in indices]
     if any(axes[axis].var in d and len(d) > 1 for d in digits):  # the last panel of each group may be over the edge
         lay_out(s, name, lambda d: [word for _, word in _words(indices, d, found.sizes)])
-        indices = [axis or const(0) for axis, _ in _words(indices, [""] * len(indices), found.sizes)]
+        indices = [v or const(0) for v, _ in _words(indices, [""] * len(indices), found.sizes)]
 
     def layout(d: list[str]) -> list[str]:
         words = _words(indices, d, found.sizes)
