@@ -648,3 +648,22 @@ def test_sums_that_are_taken_up_again_are_cleared_where_results_lie() -> None:
     )
     blocked = [c for c in few.keys() & many.keys() if c.block_terms is not None and not c.pack_vector]
     assert blocked and all(many[c] > 1.01 * few[c] for c in blocked)
+
+
+def test_rows_lie_apart_by_what_is_between_them() -> None:
+    """Rows that are images lie whole images apart: in one set of the first cache, where these are whole pages."""
+    f = parse("""
+func product(x: f32[16, 4, 6400], w: f32[576, 16] in constant, y: f32[4, 16, 16]):
+  for b in 0..4, i in 0..16, j in 0..16, k in 0..576:
+    block dot(vb = b, vi = i, vj = j, reduce vk = k):
+      init: y[vb, vi, vj] = 0.0
+      y[vb, vi, vj] += x[vi, vb, vk] * w[vk, vj]
+""")
+    assert isinstance(f, Function)
+    shape = recognise(Facts(f))
+    assert shape is not None and shape.size.element.apart == 4 * 6400 * 4
+    target = dataclasses.replace(
+        Target.parse("x86-64-v4"),
+        caches=(Cache(1, 48 << 10, 12, 64, 1), Cache(2, 1 << 20, 16, 64, 1), Cache(3, 32 << 20, 16, 64, 2)),
+    )
+    assert choice_for(f, target).tile.rows <= 9

@@ -177,15 +177,18 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     tile that registers alone make longer than what caches add to the best one (with room, if it has it) is left out."""
     sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    # Places lie apart by a constant, but for rows over the end. Of several vectors, taller tiles save next to no loads.
+    # Places lie apart by a constant, but for rows over the end. Beside one vector, loads are as many as products; with
+    # several columns of vectors, tall tiles save next to none.
     even, high = 0 if size.any_rows else size.rows, 1 if size.dot is None else size.dot.rows
-    places, most = tallest(target), tallest_apart(target)
+    places = most = tallest(target)
     if side_by_side:
-        places, most = free_places(target), places
+        places = free_places(target)
+    elif size.columns <= sums.lanes(target):
+        most = tallest_apart(target)
     fitting = [
         t
         for t in contraction.tiles(sums, target, most if size.rows else 1, spread=size.spread)
-        if t.rows <= places * high or (even and even % t.rows == 0 and (side_by_side or t.vectors == 1))
+        if t.rows <= places * high or (even and even % t.rows == 0)
     ]
     price = {t: contraction.cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     room = room_in(target.caches[0].room(size.element.apart))

@@ -157,7 +157,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     room = target.caches[0].room(element.apart)
     # Panels pass through the same sets.
     crowded = not choice.pack_vector and target.caches[0].room(vector.apart) <= room
-    kept = choice.pack_broadcast or not element.plain or element.step == 1
+    kept = choice.pack_broadcast or element.step == 1
     kept = kept or tile.rows <= room_in(room / 2 if crowded else room)
     return size.tile_sums(
         rows,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from tilewright.analysis.accesses import coefficient_of, flat_index
 from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.products import Operand, maps_points
 from tilewright.analysis.sizes import USUAL, Sizes, known, power_of_two_in
@@ -282,10 +283,17 @@ def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[
             found.sizes, None if axis is None or operand.is_constant else found.block.axes[axis].var
         ),
         bytes=size,
-        apart=known(operand.buffer.shape[operand.last]) * size,
+        apart=_apart(found, operand, axis if step is None else None) * size,
         whole=min(own * found.depth, held) * size,
         held=held * size,
         step=step,
         dtype=operand.buffer.dtype,
         side_by_side=found.summed is not None and operand.step(found.block.axes[found.summed].var) == 1,
     )
+
+
+def _apart(found: Contraction, operand: Operand, axis: int | None) -> int:
+    """Elements from one row of an operand to the next: along an axis that moves it evenly, or of its last dimension."""
+    index = flat_index(operand.buffer.shape, operand.load.indices)
+    even = None if axis is None else coefficient_of(index, found.block.axes[axis].var)
+    return known(operand.buffer.shape[operand.last] if even is None else even)
