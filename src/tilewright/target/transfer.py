@@ -106,3 +106,9 @@ def apart_cycles(level: int, target: Target) -> float:
     """Cycles until the first byte of a row on a page of its own comes, one of many: by Little's law the latency of one,
     shared by all that are under way at a time."""
     return wait_cycles(level, target) / target.core.rows_ahead
+
+
+def pieces_cycles(pieces: float, apart: float, level: int, target: Target) -> float:
+    """Cycles in which so many pieces, `apart` bytes from one to the next, come from a level as far as each is on a page
+    of its own, where nothing has followed them."""
+    return pieces * min(apart / target.page, 1.0) * apart_cycles(level, target)

@@ -21,12 +21,12 @@ from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.target import Target
 from tilewright.target.registers import tallest
 from tilewright.target.transfer import (
-    apart_cycles,
     byte_cycles,
     fits,
     level_of_sets,
     move_cycles,
     panel_cycles,
+    pieces_cycles,
     room_in,
     wait_cycles,
 )
@@ -141,7 +141,7 @@ def _results(choice: Choice, size: Size, target: Target) -> float:
     row, piece = (n * size.bits // 8 for n in (columns, choice.tile.columns))
     level, line = min(fits(rows * row * size.batch, target), len(target.caches)), target.caches[0].line
     pieces = size.rows * size.panels(choice.tile) * (2 - math.gcd(piece, line) / line)
-    return pieces * min(row / target.page, 1.0) * apart_cycles(level, target) if level > 1 else 0.0
+    return pieces_cycles(pieces, row, level, target) if level > 1 else 0.0
 
 
 def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:

@@ -41,7 +41,7 @@ from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import apart_cycles, byte_cycles, fits, memory, room_in
+from tilewright.target.transfer import byte_cycles, fits, memory, pieces_cycles, room_in
 
 
 class Order(Enum):
@@ -199,7 +199,7 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
         far = image * (w.images if w.images < MANY else 1) > second.bytes  # many images are outside of channels
         apart = 0.0
         if image * w.images > second.bytes and 2 * column >= target.page:  # so few on a page that nothing follows them
-            apart = read * min(column / target.page, 1.0) * apart_cycles(3, target)
+            apart = pieces_cycles(read, column, 3, target)
         if (rows * w.columns.stride + 1) * w.columns.size <= room_in(room):
             return apart + read * (whole - piece) * byte_cycles(3 if far else 2, target)
         return apart + pieces * whole * crowded * byte_cycles(3 if crowded > 1 and far else 2, target)
@@ -216,7 +216,7 @@ def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
     if c.order is not Order.COLUMNS or fits(size * (1 + w.rows.stride * w.columns.stride), target) < memory(target):
         return 0.0
     pieces = w.images * w.rows.size * (1 + w.rows.stride) * tiles
-    return pieces * min(row / target.page, 1.0) * apart_cycles(memory(target), target)
+    return pieces_cycles(pieces, row, memory(target), target)
 
 
 def _copies(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
@@ -229,8 +229,7 @@ def _copies(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
     results = w.rows.size * w.columns.size
     read, stored = results * w.rows.stride * w.columns.stride, _bytes_copied(w, 1) / w.source.dtype.bytes
     vectors = read * family.load_cycles(target) + stored * target.core.store_cycles
-    pieces = images / channels * read * min(column / target.page, 1.0)
-    return images / c.lanes * vectors + pieces * apart_cycles(2, target)
+    return images / c.lanes * vectors + pieces_cycles(images / channels * read, column, 2, target)
 
 
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[Var, Var, Var, Var]:
