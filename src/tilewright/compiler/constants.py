@@ -30,7 +30,7 @@ from tilewright.runtime.later import Compiled, Later, type_of
 from tilewright.store import Store
 from tilewright.store.pages import Spill, release, rounded, trim
 from tilewright.target import native
-from tilewright.types.room import Scratch
+from tilewright.types.room import Scratch, at_line
 
 SPILLED_BYTES = 16 << 20
 """Results of fewer bytes in all stay in memory."""
@@ -113,7 +113,11 @@ def _put_down(task: Task, made: tuple[Array, ...], spill: Spill | None) -> tuple
 def _kept(array: Array, spill: Spill | None) -> Array:
     """An array in the file, or where it has no room there, in memory of its own."""
     kept = array if spill is None else spill.keep(array)
-    return np.array(array, order="C") if kept is array else kept
+    if kept is not array:
+        return kept
+    copy = at_line(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
@@ -123,7 +127,7 @@ def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
     results: list[tuple[Array, ...]] = []
     for function, inputs in tasks:
         types = [type_of(b) for b in function.params]
-        made = [np.empty(t.static_shape() or (), t.dtype.numpy) for t in types[len(inputs) :]]
+        made = [at_line(t.static_shape() or (), t.dtype.numpy) for t in types[len(inputs) :]]
         arrays += [*map(read, inputs), *made]
         results.append(tuple(made))
     _executable(tasks)(*arrays)

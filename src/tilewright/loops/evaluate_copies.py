@@ -26,6 +26,7 @@ from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import loads_of
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store
+from tilewright.types.room import at_line
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +44,7 @@ def evaluate_copies(function: Function, inputs: Sequence[Array]) -> tuple[Array,
     arrays: dict[Buffer, Array] = dict(zip(function.params[:places], inputs, strict=True))
     results = function.params[places:]
     try:
-        arrays |= {b: np.empty(_shape(b), b.dtype.numpy) for b in results}
+        arrays |= {b: at_line(_shape(b), b.dtype.numpy) for b in results}
         body = function.body.body if isinstance(function.body, Seq) else (function.body,)
         nests = [None if isinstance(stmt, Alloc) else _Nest(stmt, arrays) for stmt in body]
         writers = Counter(nest.store.buffer for nest in nests if nest is not None)

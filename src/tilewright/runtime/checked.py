@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.report.errors import InternalError, RuntimeFault
+from tilewright.runtime.constant_table import addresses_of
 
 Array = np.ndarray[Any, Any]
 
@@ -89,16 +90,11 @@ class GuardedConstants:
 
     def __init__(self, constants: Sequence[Array]) -> None:
         self._held = {end: [Guarded().copy(a, end) for a in constants] for end in (True, False)}
-        self.tables = {end: _addresses(held) for end, held in self._held.items()}
+        self.tables = {end: addresses_of(held) for end, held in self._held.items()}
 
     def at(self, at_end: bool) -> int:
         """The address of a table."""
         return ctypes.addressof(self.tables[at_end])
-
-
-def _addresses(arrays: Sequence[Array]) -> Any:
-    places = [array.ctypes.data for array in arrays]
-    return (ctypes.c_void_p * max(len(places), 1))(*places)
 
 
 def require_same(names: Sequence[str], first: Sequence[Array], second: Sequence[Array]) -> None:

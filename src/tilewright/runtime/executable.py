@@ -21,6 +21,7 @@ from tilewright.report.arguments import check_kind, check_seconds
 from tilewright.report.errors import UserError
 from tilewright.report.nearest import suggest
 from tilewright.runtime.checked import Guarded, GuardedConstants, require_same
+from tilewright.runtime.constant_table import ConstantTable
 from tilewright.runtime.convert import mapping_given, to_array
 from tilewright.runtime.describe import describe
 from tilewright.runtime.entering import Entering
@@ -77,7 +78,7 @@ class Executable(Inspected):
         self.interface = interface = program.interface
         self._native = NativeCode(program.code, program.target)
         self._enter = Entering(self._native, program.faults)
-        self._constant_pointers = _addresses(program.constants)
+        self._constants = ConstantTable(program.constants)
         self._others = 0
         self._bind = interface.binder()
         refuses = _refuse if weights is not None else _refuse_to_spend if spends else None
@@ -92,7 +93,7 @@ class Executable(Inspected):
         """Lets calls from now on read the program's constants from these arrays: equal ones in other memory, such
         as a mapped file. To be called before the executable is."""
         self.program = replace(self.program, constants=tuple(constants))
-        self._constant_pointers = _addresses(constants)
+        self._constants = ConstantTable(constants)
         self._threads = self._make_frames()
 
     def borrow(self, threads: int) -> None:
@@ -102,7 +103,7 @@ class Executable(Inspected):
         self._threads = self._make_frames()
 
     def _make_frames(self) -> Frames:
-        ports, constants = self.interface, ctypes.addressof(self._constant_pointers)
+        ports, constants = self.interface, self._constants.address
         flushes = self.denormals == FLUSH
         checked = self.program.checked
         self._guarded_constants = GuardedConstants(self.program.constants) if checked else None
@@ -411,12 +412,6 @@ def _refuse(*_: object) -> NoReturn:
         why="they may change between calls, and each call is given them",
         fix="exe.call_at(addresses, sizes, exe.weights.prepare(arrays).table)",
     )
-
-
-def _addresses(constants: Sequence[Array]) -> Any:
-    """The addresses of constants as a program takes them."""
-    places = [constant.ctypes.data for constant in constants]
-    return (ctypes.c_void_p * max(len(places), 1))(*places)
 
 
 def _refuse_to_spend(*_: object) -> NoReturn:

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.graph.constants import Held, Pending, Step, read
 from tilewright.loops.evaluate_copies import evaluate_copies
 from tilewright.loops.nodes import Buffer, Function
-from tilewright.types.room import Room
+from tilewright.types.room import Room, at_line
 from tilewright.types.tensor import TensorType
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Later:
         copied = None if self._compiled.made is not None else evaluate_copies(self._compiled.function, inputs)
         if copied is not None:
             return copied
-        made = [np.empty(t.static_shape() or (), t.dtype.numpy) for t in self._types]
+        made = [at_line(t.static_shape() or (), t.dtype.numpy) for t in self._types]
         self._compiled.get()(*inputs, *made)
         return made
 

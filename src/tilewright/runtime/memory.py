@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.report import settings
 from tilewright.report.errors import RuntimeFault
+from tilewright.types.room import at_line
 
 Array = np.ndarray[Any, Any]
 
@@ -32,15 +33,13 @@ def allocate(size: int) -> Array:
     """That many bytes, aligned to a cache line. Raises RuntimeFault where limit or machine do not allow it."""
     check_memory(size, "buffers")
     try:
-        memory = np.empty(size + 64, np.uint8)
+        return at_line((size,), np.dtype(np.uint8))
     except MemoryError:
         raise RuntimeFault(
             "there is not enough memory for the call",
             why=f"the system gives no {size:,} bytes for its buffers",
             fix="call it with smaller inputs",
         ) from None
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size]
 
 
 def _machine_memory() -> int:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.types.room import LINE, PAGE, at_line
+
 Array = np.ndarray[Any, Any]
 
 LEAST = 1 << 17
@@ -21,7 +23,6 @@ smaller ones itself."""
 MOST = 1 << 26
 """The bytes beyond which the memory of a result is freed at once, not kept for another one."""
 
-PAGE, LINE = 4096, 64
 BESIDE = 3328
 """The distance in bytes from the first input to a result, modulo PAGE. A load waits for an earlier store whose address
 has the same last twelve bits (4K aliasing). A kernel stores a result shortly after it loads the input at the same
@@ -90,6 +91,4 @@ class Output:
 
 
 def _allocate(size: int, beside: int) -> Array:
-    whole = np.empty(size + PAGE, np.uint8)
-    start = (beside // LINE * LINE + BESIDE - whole.ctypes.data) % PAGE
-    return whole[start : start + size]
+    return at_line((size,), np.dtype(np.uint8), beside // LINE * LINE + BESIDE, PAGE)

@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.graph.constants import Held, Pending, Weight, read
 from tilewright.runtime.checked import GuardedConstants
+from tilewright.runtime.constant_table import addresses_of, placed
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +36,7 @@ class Ready:
             self._addresses = GuardedConstants(arrays)
             self.table = self._addresses.at(True)
         else:
-            self._addresses = (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays))
+            self._addresses = addresses_of(self.arrays)
             self.table = ctypes.addressof(self._addresses)
 
 
@@ -46,6 +47,7 @@ class Weights:
         self.constants = tuple(constants)
         self._checked = checked
         self._copied = _copied(self.constants)
+        self._stay = tuple([_lies_in_weight(c) for c in self.constants])
         self._lock = threading.Lock()
 
     def are_copied(self, weight: Weight) -> bool:
@@ -61,7 +63,9 @@ class Weights:
                 for weight, array in numbers.items():
                     assert (array.dtype, array.shape) == (weight.held.dtype, weight.held.shape), "an array of its type"
                     weight.numbers = array
-                return Ready([np.ascontiguousarray(read(c)).reshape(c.shape) for c in self.constants], self._checked)
+                arrays = [read(c) for c in self.constants]
+                found = [array if stays else placed(array) for array, stays in zip(arrays, self._stay, strict=True)]
+                return Ready(found, self._checked)
             finally:
                 for weight in numbers:
                     weight.numbers = None

@@ -43,7 +43,7 @@ def release(data: object) -> None:
     """Releases the pages of a mapped file that an array, or a view of bytes, refers to from this process's memory.
     Nothing happens to memory of another kind, nor to mappings that can be written, whose pages may have no other
     place."""
-    mapped = _mapping(data)
+    mapped = mapping_of(data)
     if mapped is None or _DONTNEED is None:
         return
     whole = np.frombuffer(mapped, np.uint8)
@@ -60,7 +60,7 @@ def trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _mapping(data: object) -> mmap | None:
+def mapping_of(data: object) -> mmap | None:
     """The mapping that all of an array's memory is, where it is one that is only read."""
     while not isinstance(data, mmap):
         if isinstance(data, np.ndarray):
@@ -138,7 +138,7 @@ def rounded(size: int) -> int:
 
 def spilled(data: object) -> tuple[SpillMap, int] | None:
     """The file that an array, or a view of bytes, was kept in, and at what place; None for those that were not."""
-    mapped = _mapping(data)
+    mapped = mapping_of(data)
     if not isinstance(mapped, SpillMap):
         return None
     part = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)  # type: ignore[call-overload]

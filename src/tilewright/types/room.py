@@ -16,6 +16,18 @@ Room = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 LINE = 64
 """Arrays begin at multiples of so many bytes, a cache line."""
 
+PAGE = 4096
+"""Bytes of a page. Addresses that differ by multiples of it are in the same set of a first cache."""
+
+
+def at_line(shape: tuple[int, ...], dtype: np.dtype[Any], behind: int = 0, unit: int = LINE) -> Array:
+    """An array as of `np.empty` that begins at a cache line, so that each vector that is loaded from it is in one: so
+    many bytes `behind` a multiple of `unit`."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + unit, np.uint8)
+    start = (behind - memory.ctypes.data) % unit
+    return memory[start : start + size].view(dtype).reshape(shape)
+
 
 class Scratch:
     """Room for the arrays of one task after the other: `begin` takes back what was given. The system fills fresh pages
@@ -33,6 +45,6 @@ class Scratch:
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         size = math.prod(shape) * dtype.itemsize
         if self._end + size > len(self._memory):
-            self._memory, self._end = np.empty(max(size, 2 * len(self._memory)), np.uint8), 0
+            self._memory, self._end = at_line((max(size, 2 * len(self._memory)),), np.dtype(np.uint8)), 0
         start, self._end = self._end, -(-(self._end + size) // LINE) * LINE
         return self._memory[start : start + size].view(dtype).reshape(shape)
