@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long libraries foreign suite-torch stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-torch bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-search-rate bench-search-tables train-model bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
+	bench-memory bench-torch bench-start bench-library bench-machine bench-pools bench-windows bench-dynamic bench-regret bench-search bench-plain-loops bench-search-rate bench-search-tables train-model bench-tuned bench-tuned-sizes bench-architectures bench-before-after count-constants fuzz fuzz-attributes fuzz-files check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -181,6 +181,10 @@ bench-before-after: $(PEER)
 # Half an hour. Operators written as plain loops, by price and tuned: make bench-search ARGS='--only C2D --batch 16 --budget 10'
 bench-search: $(PEER)
 	$(BIN)/python -m benchmarks.search $(ARGS)
+
+# A minute. Programs of a few loops by price alone, against PyTorch: make bench-plain-loops ARGS='--only distances --budget 5'
+bench-plain-loops: $(PEER)
+	$(BIN)/python -m benchmarks.plain_loops $(ARGS)
 
 # Numbers written by hand in the floors that plan: make count-constants ARGS=--json
 count-constants:

@@ -106,6 +106,7 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "apart": _one_of(4, 16, 1),
     "first": _one_of(1, 2),
     "level": _one_of(1, 2),
+    "place": _one_of(1, 0),
     "map": _one_of(*MAPS),
     "pad": _one_of(0.0, 1.0),
     "dim": _one_of(0, 1),
@@ -228,6 +229,13 @@ def _read_by_a_block(draw: Draw, f: Function) -> list[Any]:
     return [block.name, draw(st.lists(st.sampled_from(read), min_size=1, max_size=2))]
 
 
+def _loads_of_a_block(draw: Draw, f: Function) -> list[Any]:
+    """A block, and a buffer that it loads, if there is one."""
+    block = pick(draw, _blocks(f))
+    read = sorted({load.buffer.name for load in loads(block)}) or [b.name for b in _buffers(f)]
+    return [block.name, draw(st.sampled_from(read))]
+
+
 def _pieces(draw: Draw, f: Function) -> list[Any]:
     """Each nest a piece that stays as it is."""
     parts = [[b.name for b in blocks(s)] for s in nests(f) if not isinstance(s, Alloc)]
@@ -261,6 +269,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "schedule_pieces": _pieces,
     "schedule_by_size": _by_size,
     "bind_expression": _read_by_a_block,
+    "view": _loads_of_a_block,
     "get_loop": lambda draw, f: [_loop(draw, f).name],
     "get_block": lambda draw, f: [pick(draw, _blocks(f)).name],
     **dict.fromkeys(

@@ -82,6 +82,18 @@ func difference[m](x: f32[m, 5], a: f32[5, 9], b: f32[1, 9], y: f32[m, 9]):
       y[vi, vj] += x[vi, vk] * (a[vk, vj] - b[0, vj])
 """
 
+GRAM = """
+func gram[n](x: f32[n, 12], y: f32[12, 12]):
+  alloc t: f32[n, 12] in arena
+  for l in 0..n, j in 0..12:
+    block t(vl = l, vj = j):
+      t[vl, vj] = x[vl, vj] * 2
+  for i in 0..12, j in 0..12, l in 0..n:
+    block dot(vi = i, vj = j, reduce vl = l):
+      init: y[vi, vj] = 0
+      y[vi, vj] += t[vl, vi] * t[vl, vj]
+"""
+
 LAYOUT = Primitives("layout", sizes=(0, 1, 6, 13), message_files=one_file)
 case, wrong = LAYOUT.case, LAYOUT.wrong
 
@@ -95,6 +107,19 @@ def cache_read_parameter(s: tw.Schedule) -> None:
 @case("cache-read-after-its-writer", CHAIN)
 def cache_read_after_its_writer(s: tw.Schedule) -> None:
     s.cache_read("y", "t")
+
+
+@case("view-factor", GRAM)
+def view_factor(s: tw.Schedule) -> None:
+    """One factor is packed, and the other is read as it lies."""
+    assert s.view("dot", "t") == "t.view"
+    assert s.cache_read("dot", "t.view") == "t.view.cache"
+    s.transform_layout("t.view.cache", "l, j -> j // 4, l, j % 4")
+
+
+@case("view-first-load", GRAM)
+def view_first_load(s: tw.Schedule) -> None:
+    s.view("dot", "t", 0)
 
 
 @case("bind-expression", DIFFERENCE)
@@ -274,6 +299,23 @@ def a_buffer_that_is_not_read(s: tw.Schedule) -> object:
 @wrong(MATMUL)
 def a_buffer_that_is_not_there(s: tw.Schedule) -> object:
     return s.cache_read("dot", "z")
+
+
+@wrong(GRAM)
+def a_view_of_what_is_written(s: tw.Schedule) -> object:
+    return s.view("dot", "y")
+
+
+@wrong(GRAM)
+def a_view_of_a_load_that_is_not_there(s: tw.Schedule) -> object:
+    return s.view("dot", "t", 2)
+
+
+@wrong(GRAM)
+def a_view_of_what_lives_inside(s: tw.Schedule) -> object:
+    s.compute_at("t", s.get_loops("dot")[2])
+    s.compact("t")
+    return s.view("dot", "t")
 
 
 @wrong(MATMUL)

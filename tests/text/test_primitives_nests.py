@@ -66,6 +66,17 @@ func rows[n](x: f32[n, 5, 8], y: f32[n, 5, 8]):
     block twice(vi = i, vj = j, vk = k):
       y[vi, vj, vk] = e[vi, vj, vk] * 2.0
 """
+STANDARD = """
+func standard[n](x: f32[n, 20], y: f32[n, 20]):
+  alloc m: f32[20] in arena
+  for j in 0..20, i in 0..n:
+    block most(vj = j, reduce vi = i):
+      init: m[vj] = -inf
+      m[vj] = max(m[vj], x[vi, vj])
+  for i in 0..n, j in 0..20:
+    block y(vi = i, vj = j):
+      y[vi, vj] = x[vi, vj] / m[vj]
+"""
 COLUMNS = """
 func columns(x: f32[7, 70], w: f32[70, 20], y: f32[7, 20]):
   for i in 0..7, j in 0..20:
@@ -440,6 +451,12 @@ class TestNests(PrimitiveTests):
         made, decision = default(s.func, Target.parse("x86-64-v3"))
         assert same(made.func, s.func)
         assert not decision.refusals
+
+    def test_what_each_row_would_compute_again_stays_where_it_is(self) -> None:
+        """The largest number of a column, which all rows are divided by."""
+        s = schedule_of(STANDARD)
+        s.pull_producers()
+        assert not s.trace.steps and str(s.func) == str(parse(STANDARD))
 
     def test_steps_with_nothing_to_do_leave_no_trace(self) -> None:
         s = schedule_of(TURNED)

@@ -1,4 +1,5 @@
-"""Contractions, recognised in a loops function: a sum of products of two operands over reduce axes.
+"""Contractions, recognised in a loops function: a sum of products of two operands over reduce axes, or of other terms
+of an element of each, or the least or greatest of such terms.
 
     block dot(vi = i, vj = j, reduce vk = k):                    rows (M)     vi: indexes x, not w
       h[vi, vj] += x[vi, vk] * w[vk, vj]                         columns (N)  vj: the result's last axis of extent > 1;
@@ -15,17 +16,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.analysis.products import Operand, factors_of
+from tilewright.analysis.iterations import accumulation
+from tilewright.analysis.products import Operand, factors_of, pair_of
 from tilewright.analysis.sizes import known
-from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.loops.edit import blocks, loops_around
+from tilewright.expr.nodes import Add, Const, Expr, Mul, Var
+from tilewright.expr.work import work_of
+from tilewright.loops.edit import blocks, loads_of, loops_around
 from tilewright.loops.nodes import Axis, Block, Buffer, Function, Store
 from tilewright.target.abilities import SHORTEST_LANES
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A block of a function as a contraction. Axes are places in `block.axes`."""
+    """A block of a function as a contraction. Axes are places in `block.axes`. Its terms are products, or others in so
+    many vector `instructions`, the addition to the sum among them."""
 
     block: Block
     out: Buffer
@@ -36,6 +40,12 @@ class Contraction:
     batch: tuple[int, ...]
     reduce: tuple[int, ...]
     extents: tuple[Expr, ...]
+    instructions: float = 0.0
+
+    @property
+    def is_product(self) -> bool:
+        """Whether its terms are products."""
+        return not self.instructions
 
     @property
     def own_batches(self) -> tuple[int, ...]:
@@ -111,6 +121,8 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     if block.init is None or (block.where is not None and not bounded) or store.indices != spatial or not spatial:
         return None
     factors = factors_of(block)
+    instructions = 0.0 if factors is not None else _instructions(block)
+    factors = factors or pair_of(block)
     if factors is None or not all(f.buffer.shape for f in factors):  # one number is a factor of a sum, no operand
         return None
     place = {a.var: n for n, a in enumerate(block.axes)}
@@ -126,7 +138,17 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     batch = tuple(place[a.var] for a in block.spatial if a is not row and a.var is not columns)
     reduce = tuple(place[a.var] for a in block.reduce)
     rows_at = None if row is None else place[row.var]
-    return Contraction(block, store.buffer, vector, broadcast, place[columns], rows_at, batch, reduce, extents)
+    axes = place[columns], rows_at, batch, reduce
+    return Contraction(block, store.buffer, vector, broadcast, *axes, extents, instructions)
+
+
+def _instructions(block: Block) -> float:
+    """Those of a term that is no product, and of its addition to the sum: where a product is added, one does both."""
+    found = accumulation(block.replace(init=None, where=None))
+    if found is None:
+        return 0.0
+    fused = found.op is Add and isinstance(found.term, Mul) and found.buffer.dtype.is_float
+    return max(work_of(found.term, tuple(loads_of(found.term))).plain + (0 if fused else 1), 1)
 
 
 def _rows_among(extents: Mapping[Axis, Expr]) -> Axis | None:

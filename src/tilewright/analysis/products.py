@@ -7,16 +7,17 @@ block y(vi = i, vj = j): y[vi, vj] = max(h[vi, vj], 0)                  last_blo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tilewright.analysis.iterations import product_in
+from tilewright.analysis.iterations import accumulation, product_in
 from tilewright.analysis.sizes import known
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, digits_of, polynomial
 from tilewright.expr.nodes import Cast, Expr, Sub, Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, blocks, loads
+from tilewright.expr.work import Work, work_of
+from tilewright.loops.edit import allocations, blocks, loads, loads_of
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.types.scopes import Scope
 
@@ -81,6 +82,25 @@ def factors_of(block: Block) -> tuple[Operand, Operand] | None:
     if not found or found[0] is None or found[1] is None or found[0].buffer is found[1].buffer:
         return None
     return found[0], found[1]
+
+
+def pair_of(block: Block) -> tuple[Operand, Operand] | None:
+    """The two operands of the terms that a block adds up, or takes the least or the greatest of, where these are of one
+    element of each and of nothing else: squares of differences, say. None where they call functions or divide."""
+    found = accumulation(block.replace(init=None, where=None))
+    loaded = [] if found is None else list(dict.fromkeys(loads_of(found.term)))
+    if found is None or len(loaded) != 2 or loaded[0].buffer is loaded[1].buffer:
+        return None
+    work = work_of(found.term, tuple(loaded))
+    reads_memory = any(isinstance(n, Load) for ld in loaded for i in ld.indices for n in preorder(i))
+    if reads_memory or work != Work(plain=work.plain) or not variables_of(found.term) <= _indexing(loaded):
+        return None
+    return Operand(loaded[0]), Operand(loaded[1])
+
+
+def _indexing(loaded: Iterable[Load]) -> frozenset[Var]:
+    """The variables in indices of loads."""
+    return frozenset[Var]().union(*(variables_of(i) for ld in loaded for i in ld.indices))
 
 
 def _operand(e: Expr) -> Operand | None:

@@ -199,6 +199,7 @@ class Schedule:
     prefetch = _method(prefetching.prefetch)
     cache_read = _method(copies.cache_read)
     cache_write = _method(copies.cache_write)
+    view = _method(copies.view)
     bind_expression = _method(copies.bind_expression)
     stage = _method(copies.stage)
     decompose_reduction = _method(reductions.decompose_reduction)

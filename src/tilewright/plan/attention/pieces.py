@@ -1,9 +1,9 @@
-"""The template of kernels in pieces: each product a nest of its own, and what lies between them.
+"""The template of kernels in pieces: each contraction a nest of its own, and what lies between them.
 
     s = q · k; p = softmax(s); o = p · v; y = transpose(o)      =>      [s = q · k] [p = softmax(s)] [o = p · v] [y = …]
 
-It is how a kernel of several products runs that no other template has: piece after piece, each as the cheapest template
-runs it as a kernel, and all that one piece makes for another in memory.
+It is how a kernel of a contraction and further sums runs that no other template has: piece after piece, each as the
+cheapest template runs it as a kernel, and all that one piece makes for another in memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PiecesChoice:
 
 
 class Pieces(Template[Schedule, PiecesChoice]):
-    """A kernel of several products, piece by piece."""
+    """A kernel of a contraction and further sums, piece by piece."""
 
     name = "pieces"
     choice = PiecesChoice
@@ -49,7 +49,10 @@ class Pieces(Template[Schedule, PiecesChoice]):
     turn = 1
 
     def recognise(self, facts: Facts) -> Schedule | None:
-        return _numbers_inlined(facts) if len(facts.products) > 1 else None
+        """Elements of a contraction that has rows serve several sums; one that has none passes by its operands once, as
+        other sums do."""
+        reused = any(found.rows is not None for found in facts.contractions.values()) and len(facts.sums) > 1
+        return _numbers_inlined(facts) if reused or len(facts.products) > 1 else None
 
     def choices(self, shape: Schedule, target: Target) -> Iterator[PiecesChoice]:
         parts = _parts(shape)
@@ -79,8 +82,8 @@ def _numbers_inlined(facts: Facts) -> Schedule:
 
 
 def _parts(s: Schedule) -> list[list[str]]:
-    """The blocks of each piece, in program order: a product by itself, and all that is between two products."""
-    dots, parts = set(Facts(s.func).products), [list[str]()]
+    """The blocks of each piece, in program order: a contraction by itself, and all that is between two of them."""
+    dots, parts = set(Facts(s.func).contractions), [list[str]()]
     for nest in nests(s.func):
         names = [b.name for b in blocks(nest)]
         if dots & {*names}:

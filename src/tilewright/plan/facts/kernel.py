@@ -8,6 +8,7 @@ facts.begin_inlined()    a schedule that begins with that inlining
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,7 @@ from tilewright.analysis.windows import Windows, find_pool, find_windows
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function
 from tilewright.plan.facts.digits import separate_digits
+from tilewright.plan.facts.operands import separate_operands
 from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule, Taken
 
@@ -51,14 +53,29 @@ class Facts:
         return tuple([b for b in self.blocks if b.reduce])
 
     @cached_property
+    def contractions(self) -> Mapping[str, Contraction]:
+        """The blocks that are contractions of two tensors, by name."""
+        s = Schedule(self.function, self.taken)
+        separate_operands(s)
+        found = {b.name: contraction_of(s.func, b) for b in blocks(s.func.body) if b.reduce}
+        return {name: made for name, made in found.items() if made is not None}
+
+    @property
     def products(self) -> tuple[str, ...]:
-        """The blocks that are products of two tensors."""
-        return tuple([b.name for b in self.sums if contraction_of(self.function, b) is not None])
+        """Those whose terms are products."""
+        return tuple([name for name, found in self.contractions.items() if found.is_product])
 
     @cached_property
     def inlined(self) -> Function:
         """The kernel with what is defined point by point inlined where it is read."""
-        return inline_all(self.begun.func).function
+        return self._inlined.func
+
+    @cached_property
+    def _inlined(self) -> Schedule:
+        s = self.begun.copy()
+        s.inline_all()
+        separate_operands(s)
+        return s
 
     @cached_property
     def inlined_once(self) -> Function:
@@ -80,7 +97,9 @@ class Facts:
         return found if found is not None or self.contraction is not None else find_pool(self.inlined_once)
 
     def begin_inlined(self, **how: bool) -> Schedule:
-        """The schedule whose first step made `inlined` or, with once=True, `inlined_once`."""
+        """The schedule whose first steps made `inlined` or, with once=True, `inlined_once`."""
+        if not how:
+            return self._inlined.copy()
         s = self.begun.copy()
         s.inline_all(**how)
         return s

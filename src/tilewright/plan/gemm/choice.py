@@ -115,7 +115,7 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
         yield replace(
             choice, terms=written_out(choice.tile, target, size.parts, any_rows=size.any_rows) if size.rows else 1
         )
-    dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
+    dot = None if size.instructions else choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.adds_together and size.summed >= dot.depth:
         for choice in of_dot(size.taken(dot), target):
             yield replace(choice, pack_broadcast=not size.is_ready(dot), dot=dot)

@@ -64,6 +64,7 @@ class Size:
     lines           extent of the last batch axis, where all along it read the same panels: rows of an image
     edges           the reduce axes with terms to leave out, which are the first ones
     panels_outside  as of the contraction
+    instructions    of a vector of terms, where these are no products
     dot             how products are added up, where these numbers are of copies for an instruction: `terms` then are
                     those that it takes together, and so are the elements of operands
     """
@@ -91,6 +92,7 @@ class Size:
     edges: tuple[Edges, ...] = ()
     panels_outside: bool = False
     dot: Dot | None = None
+    instructions: float = 0.0
 
     @property
     def bits(self) -> int:
@@ -195,6 +197,7 @@ class Size:
             "held": self.vector.bytes,
             "converted": (vector, element),
             "integers": not self.sums.is_float,
+            "instructions": self.instructions,
         }
         return Sums(rows, terms=terms * (self.dot.depth if self.dot is not None else 1), **(given | more))
 
@@ -226,7 +229,8 @@ def with_edges(facts: Facts, product: Product) -> Product:
     """The product with the terms to leave out, where that pays, which it adds up outermost: the loops inside have
     bounds of their own."""
     found = product.found
-    if found.vector.is_plain(found.sizes) and found.broadcast.is_plain(found.sizes):
+    plain = found.vector.is_plain(found.sizes) and found.broadcast.is_plain(found.sizes)
+    if plain or not found.is_product:
         return product
     edges = tuple(e for e in edges_of(facts.inlined, found) if pays(1.0, e.share(1)))
     first = tuple(e.axis for e in edges)
@@ -262,6 +266,7 @@ def measure(found: Contraction) -> Size:
         even=1 if found.summed is None else power_of_two_in(found.extents[found.summed]),
         usual=(_usual(found, found.rows), _usual(found, found.columns)),
         panels_outside=found.panels_outside,
+        instructions=found.instructions,
         lines=extents[found.batch[-1]] if found.batch and not found.vector.moves(axes[found.batch[-1]].var) else 1,
     )
 

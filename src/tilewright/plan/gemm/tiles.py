@@ -48,7 +48,7 @@ class TiledContractions(Contractions):
     def choices(self, shape: Product, target: Target) -> Iterator[Choice]:
         size = shape.size
         whole = choose_tiles(size.element.dtype, size.vector.dtype, size.sums, target)
-        known = size.rows and size.summed and not (size.any_rows or size.any_columns)
+        known = size.rows and size.summed and not size.instructions and not (size.any_rows or size.any_columns)
         if whole is None or not (size.vector.plain and known) or len(shape.found.places) < 2:
             return
         for dot in whole.of_rows(size.rows) if size.is_ready(whole) else (whole,):

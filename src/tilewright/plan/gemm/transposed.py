@@ -77,7 +77,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
     def recognise(self, facts: Facts) -> Product | None:
         """The transposed contraction: its columns are the rows of the kernel's."""
         kernel = recognise(facts)
-        if kernel is None or min(kernel.size.rows, kernel.size.columns) < 2:
+        if kernel is None or not kernel.found.is_product or min(kernel.size.rows, kernel.size.columns) < 2:
             return None
         found, size = kernel.found, kernel.size
         if not all(known(found.extents[n]) for n in (*found.reduce, *found.batch)):  # no sums, or sums of no terms

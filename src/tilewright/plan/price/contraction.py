@@ -75,6 +75,7 @@ class Sums:
     converted      cycles in which each vector, as it is loaded, and each element, beside the products, is widened, if
                    not by `dot`
     integers       whether a product and the addition to its sum are instructions of their own
+    instructions   those of a vector of terms that are no products, with their addition to the sums; 0 of products
     """
 
     rows: int
@@ -95,6 +96,7 @@ class Sums:
     held: int = 0
     converted: tuple[float, float] = (0.0, 0.0)
     integers: bool = False
+    instructions: float = 0.0
 
     def lanes(self, target: Target) -> int:
         """Sums in a vector."""
@@ -126,7 +128,7 @@ def tiles(
         """Registers beside those of the sums."""
         if each > 1:  # a tile of the factor that has more of them is loaded when it is multiplied
             return min(rows, vectors) + 1
-        return (vectors if rows > 1 else 0) + 1
+        return (vectors if rows > 1 else 0) + 1 + (sums.instructions > 0)  # a term is somewhere before it is added
 
     return [
         RegisterTile(rows * each, vectors, lanes)
@@ -233,6 +235,8 @@ def _multiply_cycles(sums: Sums, target: Target) -> float:
     if sums.dot is not None and sums.dot.instruction:
         return product_cycles(sums.dot.instruction, target)
     core = target.core
+    if sums.instructions:
+        return sums.instructions * core.add_cycles
     return 2 * core.fma_cycles + core.add_cycles if sums.integers else core.fma_cycles
 
 

@@ -13,9 +13,9 @@ from tilewright.expr.nodes import Expr, Select, Var, const
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Store
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.tile.loops import extent, inside_of, order_tile, with_copies
+from tilewright.plan.tile.loops import inside_of, order_tile, with_copies
 from tilewright.plan.tile.registers import lay_out
-from tilewright.schedule.find import find_block, find_buffer
+from tilewright.schedule.find import find_block, find_buffer, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.abilities import SHORTEST_LANES
 
@@ -163,7 +163,8 @@ def fill_turned(s: Schedule, panel: str, lanes: int, panels: Sequence[Var]) -> N
     for copy in with_copies(s, panel):
         *_, term, lane = s.get_loops(copy)
         vectors, lane = s.split(lane, lanes, tail="mask")
-        if extent(s, term) % SHORTEST_LANES == 0:
+        terms = find_loop(s.func, term).size
+        if terms is not None and terms % SHORTEST_LANES == 0:
             term, few = s.split(term, SHORTEST_LANES)
             s.reorder(vectors, term, few)
             s.unroll(few)

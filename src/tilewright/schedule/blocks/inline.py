@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import takewhile
 
 from tilewright.analysis.accesses import is_read_again, loads_from
 from tilewright.analysis.domains import Domain, fills_all, inverse, nest_of
@@ -221,9 +222,9 @@ def _is_expensive(value: Expr) -> bool:
 
 
 def pull_producers(function: Function) -> Step:
-    """Each local buffer is computed in the innermost loop that all its readers share and that it varies with, where
-    that is legal: not further in, where it would be computed again and again. There it is as small as it can be, and in
-    a register or on the stack where it is small enough for that.
+    """Each local buffer is computed in the innermost loop that all its readers share and that it varies with, as it
+    does with all loops around that one, where that is legal: not further in, where it would be computed again and
+    again. There it is as small as it can be, and in a register or on the stack where it is small enough for that.
 
     alloc t: f32[n, 1]; for i: block t(vi = i): t[vi, 0] = …; for i, j: block y(vi = i, vj = j): y[vi, vj] = t[vi, 0]
               =>      for i: alloc t: f32[1, 1] in register; block t: t[0, 0] = …; for j: block y: y[i, vj] = t[0, 0]
@@ -242,11 +243,12 @@ def pull_producers(function: Function) -> Step:
 
 
 def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
-    """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
-    reads every element of a box."""
+    """The innermost loop around every block that reads `buffer` which some index of it varies with, as with all loops
+    of several iterations around that one, if an iteration reads every element of a box."""
     found = loads_from(nest, buffer)
     used = frozenset[Var]().union(*(load.variables for load in found))
-    shared = [loop for loop in found[0].loops if loop.var in used and all(loop in load.loops for load in found)]
+    varying = takewhile(lambda loop: loop.var in used or loop.size == 1, found[0].loops)
+    shared = [loop for loop in varying if loop.var in used and all(loop in load.loops for load in found)]
     loop = shared[-1] if shared else None
     box = reads(loop.body).get(buffer) if loop is not None else None
     return loop if box is not None and box.exact else None

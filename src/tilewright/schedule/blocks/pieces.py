@@ -8,14 +8,14 @@ Buffers that several pieces touch are arguments of each, and are kept in memory 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.memory import defined_in
 from tilewright.expr.nodes import Expr, Le, const
-from tilewright.loops.edit import allocations, blocks, fresh_copy, stored_buffers, substitute_buffers
-from tilewright.loops.nodes import Alloc, Buffer, Function, If, Stmt, seq
+from tilewright.loops.edit import allocations, blocks, fresh_copy, statements, stored_buffers, substitute_buffers
+from tilewright.loops.nodes import Alloc, Buffer, Function, If, Stmt, View, seq
 from tilewright.schedule.find import local_buffers, nests
 from tilewright.schedule.step import Obstacle, Step, fresh_blocks
 from tilewright.types.scopes import Scope
@@ -61,9 +61,18 @@ def step_of_pieces(function: Function, made: Sequence[Function]) -> Step:
     local = {b.name: b for b in local_buffers(function)}
     back = [{p: local[p.name] for p in f.params if p not in function.params} for f in made]
     shared = [b for b in local.values() if any(b in found.values() for found in back)]
-    parts = [substitute_buffers(f.body, found) for f, found in zip(made, back, strict=True)]
+    parts = [substitute_buffers(f.body, _with_views(f.body, found)) for f, found in zip(made, back, strict=True)]
     body = seq(*map(Alloc, shared), *parts)
     return Step(function.replace(body=body), None, ("each piece was scheduled by steps that were legal",))
+
+
+def _with_views(body: Stmt, values: Mapping[Buffer, Buffer]) -> dict[Buffer, Buffer]:
+    """What buffers become, with the views of them, which are where they are."""
+    found = dict(values)
+    for s in statements(body):
+        if isinstance(s, View) and s.source in found:
+            found[s.buffer] = s.buffer.replace(scope=found[s.source].scope)
+    return found
 
 
 def step_by_size(function: Function, size: Expr, bounds: Sequence[int], made: Sequence[Function]) -> Step:

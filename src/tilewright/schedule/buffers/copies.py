@@ -28,7 +28,8 @@ from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops import edit
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, View, seq
+from tilewright.report.quantities import counted
 from tilewright.schedule import facts
 from tilewright.schedule.find import find_buffer, find_loop, nests, primitive
 from tilewright.schedule.nests import box_nest, copy_nest
@@ -66,6 +67,37 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
 def _top_level(function: Function, block: Block) -> Stmt:
     """The top-level statement that holds a block."""
     return next(s for s in nests(function) if block in edit.statements(s))
+
+
+@primitive("cannot view {buffer} in block {block}")
+def view(function: Function, block: Block, buffer: Buffer, place: int = 1) -> Step:
+    """The block reads one of its loads of a buffer under another name for the same memory: the one at this place among
+    the different ones, in the order in which they are written. Returns the name, BUFFER.view. Steps that take a buffer
+    of the block then treat what both names stand for apart.
+
+    for i, j, k: block y(vi = i, vj = j, reduce vk = k): y[vi, vj] += x[vk, vi] * x[vk, vj]
+              =>      view x.view: f32[n, m] = x
+                      for i, j, k: block y(vi = i, vj = j, reduce vk = k): y[vi, vj] += x[vk, vi] * x.view[vk, vj]
+
+    Legal where the block does not write the buffer.
+    """
+    _require_touched(block, buffer)
+    holder, memory = _top_level(function, block), Memory(function.body)
+    if buffer in defined_in(holder):
+        raise Obstacle(holder, f"{buffer.name} lives inside the statement", "view what it is computed from")
+    for s, _ in memory.changes(edit.statements(block), {memory.of(buffer)}):
+        raise Obstacle(s, f"it may write {buffer.name}, and one name would hide that from those who look at the other")
+    found = [load for load in dict.fromkeys(edit.loads(block)) if load.buffer is buffer]
+    if not 0 <= place < len(found):
+        raise Obstacle(
+            block,
+            f"it has {counted(len(found), 'different load')} of {buffer.name}",
+            f"take a place from 0 to {len(found) - 1}",
+        )
+    made = buffer.replace(name=unique_name(function, f"{buffer.name}.view"))
+    reading = edit.substitute_expressions(block, {found[place]: Load(made, found[place].indices)})
+    body = seq(View(made, buffer), edit.replace(holder, block, reading))
+    return rewritten(function, holder, body, made.name, f"{block.name} does not write {buffer.name}")
 
 
 @primitive("cannot bind an expression of block {block}")
