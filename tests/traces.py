@@ -236,6 +236,11 @@ def _loads_of_a_block(draw: Draw, f: Function) -> list[Any]:
     return [block.name, draw(st.sampled_from(read))]
 
 
+def _factor_of_a_block(draw: Draw, f: Function) -> list[Any]:
+    """A block, one that sums if there is one, and a factor."""
+    return [pick(draw, [b for b in _blocks(f) if b.reduce] or _blocks(f)).name, draw(st.integers(0, 1))]
+
+
 def _pieces(draw: Draw, f: Function) -> list[Any]:
     """Each nest a piece that stays as it is."""
     parts = [[b.name for b in blocks(s)] for s in nests(f) if not isinstance(s, Alloc)]
@@ -270,6 +275,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "schedule_by_size": _by_size,
     "bind_expression": _read_by_a_block,
     "view": _loads_of_a_block,
+    "bind_factor": _factor_of_a_block,
     "get_loop": lambda draw, f: [_loop(draw, f).name],
     "get_block": lambda draw, f: [pick(draw, _blocks(f)).name],
     **dict.fromkeys(

@@ -139,6 +139,34 @@ def test_what_reads_sums_by_rows_is_a_piece_of_its_own() -> None:
     np.testing.assert_allclose(z, ((a[:, None] - b[None]) ** 2).sum(-1).min(1), rtol=1e-5)
 
 
+FACTORS: dict[str, tuple[str, Callable[..., Array]]] = {
+    "weights of rows": ("b[vj, vk] * w[vk] * a[vi, vk]", lambda a, b, w: (a * w) @ b.T),
+    "a function": ("exp(a[vi, vk]) * b[vj, vk]", lambda a, b, w: np.exp(a) @ b.T),
+    "of both": ("(a[vi, vk] - w[vk]) * (b[vj, vk] + 1.0)", lambda a, b, w: (a - w) @ (b + 1).T),
+    "of one tensor": ("w[vk] * a[vi, vk] * a[vj, vk]", lambda a, b, w: (a * w) @ a.T),
+}
+"""Terms, and what their sums are."""
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_are_computed_once(name: str) -> None:
+    """For all sums that they are part of; what is left is a contraction."""
+    term, reference = FACTORS[name]
+    text = text_of("products", sizes=("33", "33", "12")).replace("a[vi, vk] * b[vj, vk]", term)
+    function = parsed(text.replace(", y: f32", ", w: f32[12], y: f32"))
+    made, decision = cheapest(Facts(function), native())
+    assert decision.template == "contraction" and not decision.refusals
+    (a, b), w = numbers(33, 33, 12), np.linspace(0, 1, 12, dtype=np.float32)
+    found = ran(made.func, native(), (a, b, w), 33, 33)
+    np.testing.assert_allclose(found, reference(*(x.astype(np.float64) for x in (a, b, w))), rtol=1e-5, atol=1e-5)
+
+
+def test_factors_of_each_sum_stay() -> None:
+    """A row by a column: each factor is part of one sum."""
+    text = text_of("products", sizes=("1", "33", "12")).replace("a[vi, vk] * b[vj, vk]", "a[vi, vk] * exp(b[vj, vk])")
+    assert Facts(parsed(text)).contraction is None
+
+
 def found_in(name: str, replaced: tuple[str, str] = ("", "")) -> Contraction | None:
     return Facts(parsed(text_of(name).replace(*replaced))).contraction
 
@@ -154,8 +182,8 @@ def test_instructions_of_a_term() -> None:
     "term",
     [
         "exp(a[vi, vk] - b[vj, vk])",
+        "(a[vi, vk] + b[vj, vk]) * a[vi, vk] * b[vj, 0]",
         "a[vi, vk] / b[vj, vk]",
-        "a[vi, vk] * b[vj, vk] * a[vi, 0]",
         "a[vi, vk] * f32(vk)",
         "a[vi, vk] + b[vj, vk] * f32(vj)",
     ],

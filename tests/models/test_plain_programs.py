@@ -31,6 +31,7 @@ CONTRACTIONS = (
     "squared-distances",
     "tensor-contraction",
     "vector-by-matrix",
+    "weighted-gram-matrix",
 )
 PIECES = (
     "covariance",

@@ -94,6 +94,14 @@ func gram[n](x: f32[n, 12], y: f32[12, 12]):
       y[vi, vj] += t[vl, vi] * t[vl, vj]
 """
 
+WEIGHTED = """
+func weighted[n](x: f32[n, 12], w: f32[n], y: f32[12, 12]):
+  for i in 0..12, j in 0..12, l in 0..n:
+    block dot(vi = i, vj = j, reduce vl = l):
+      init: y[vi, vj] = 0
+      y[vi, vj] += abs(w[vl]) * x[vl, vi] * x[vl, vj]
+"""
+
 LAYOUT = Primitives("layout", sizes=(0, 1, 6, 13), message_files=one_file)
 case, wrong = LAYOUT.case, LAYOUT.wrong
 
@@ -126,6 +134,17 @@ def view_first_load(s: tw.Schedule) -> None:
 def bind_expression(s: tw.Schedule) -> None:
     """One subtraction for each element of both tables, not for each row that is multiplied."""
     assert s.bind_expression("dot", ["a", "b"]) == "dot.part"
+
+
+@case("bind-factor", WEIGHTED)
+def bind_factor(s: tw.Schedule) -> None:
+    """A function of each row, not of each element of the result."""
+    assert s.bind_factor("dot", 0) == "dot.part"
+
+
+@case("bind-factor-of-one-load", WEIGHTED)
+def bind_factor_of_one_load(s: tw.Schedule) -> None:
+    s.bind_factor("dot", 1)
 
 
 @case("bind-expression-in-panels", DIFFERENCE.replace("[m]", "").replace("[m,", "[10,").replace("0..m", "0..10"))
@@ -299,6 +318,22 @@ def a_buffer_that_is_not_read(s: tw.Schedule) -> object:
 @wrong(MATMUL)
 def a_buffer_that_is_not_there(s: tw.Schedule) -> object:
     return s.cache_read("dot", "z")
+
+
+@wrong(WEIGHTED)
+def a_factor_that_is_not_there(s: tw.Schedule) -> object:
+    return s.bind_factor("dot", 2)
+
+
+@wrong(WEIGHTED)
+def a_factor_in_split_loops(s: tw.Schedule) -> object:
+    s.split("j", 5, tail="mask")
+    return s.bind_factor("dot", 0)
+
+
+@wrong(CHAIN)
+def a_factor_of_no_sum(s: tw.Schedule) -> object:
+    return s.bind_factor("y", 0)
 
 
 @wrong(GRAM)

@@ -78,7 +78,7 @@ class Operand:
 def factors_of(block: Block) -> tuple[Operand, Operand] | None:
     """The two factors of the products that a block adds up, each one load, converted at most."""
     product = product_in(block)
-    found = [] if product is None else [_operand(product.a), _operand(product.b)]
+    found = [] if product is None else [operand_of(product.a), operand_of(product.b)]
     if not found or found[0] is None or found[1] is None or found[0].buffer is found[1].buffer:
         return None
     return found[0], found[1]
@@ -103,7 +103,7 @@ def _indexing(loaded: Iterable[Load]) -> frozenset[Var]:
     return frozenset[Var]().union(*(variables_of(i) for ld in loaded for i in ld.indices))
 
 
-def _operand(e: Expr) -> Operand | None:
+def operand_of(e: Expr) -> Operand | None:
     """A factor that is one load, or the difference of two constants the first of which is indexed by all axes."""
     if not isinstance(e, Sub):
         load = _only_load(e)

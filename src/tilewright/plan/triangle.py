@@ -53,14 +53,9 @@ class TriangularProducts(Template[Triangle, RegisterTile]):
         (block,) = facts.blocks
         found = contraction_of(facts.function, block, bounded=True)
         sizes = [int(e.value) for e in found.extents if isinstance(e, Const)] if found is not None else []
-        if (
-            found is None
-            or not found.is_product
-            or found.rows is None
-            or len(block.axes) != 3
-            or len(sizes) != 3
-            or 0 in sizes
-        ):
+        if found is None or not found.is_product or found.rows is None:
+            return None
+        if len(block.axes) != 3 or len(sizes) != 3 or 0 in sizes:
             return None
         edges = {block.axes[found.rows].var: True, block.axes[found.columns].var: False}
         match block.where:

@@ -201,6 +201,7 @@ class Schedule:
     cache_write = _method(copies.cache_write)
     view = _method(copies.view)
     bind_expression = _method(copies.bind_expression)
+    bind_factor = _method(copies.bind_factor)
     stage = _method(copies.stage)
     decompose_reduction = _method(reductions.decompose_reduction)
     decompose_reductions = _method(reductions.decompose_reductions)

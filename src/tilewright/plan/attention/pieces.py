@@ -49,8 +49,8 @@ class Pieces(Template[Schedule, PiecesChoice]):
     turn = 1
 
     def recognise(self, facts: Facts) -> Schedule | None:
-        """Elements of a contraction that has rows serve several sums; one that has none passes by its operands once, as
-        other sums do."""
+        """The kernel, numbers inlined, where a nest for all would be slow: elements of a contraction that has rows
+        serve several sums. One that has none passes by its operands once, as other sums do."""
         reused = any(found.rows is not None for found in facts.contractions.values()) and len(facts.sums) > 1
         return _numbers_inlined(facts) if reused or len(facts.products) > 1 else None
 

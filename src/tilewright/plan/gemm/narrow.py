@@ -60,10 +60,8 @@ class NarrowContractions(Contractions):
 def _is_narrow(kernel: Product) -> bool:
     """Whether fewer columns than rows meet an image that the kernel fills."""
     found, size = kernel.found, kernel.size
-    local = found.vector.is_constant and found.broadcast.buffer.scope is Scope.ARENA
-    return (
-        local and found.is_product and 1 < size.columns < size.rows and all(isinstance(e, Const) for e in found.extents)
-    )
+    local = found.is_product and found.vector.is_constant and found.broadcast.buffer.scope is Scope.ARENA
+    return local and 1 < size.columns < size.rows and all(isinstance(e, Const) for e in found.extents)
 
 
 def _exchange(s: Schedule, found: Contraction) -> None:

@@ -19,6 +19,7 @@ from tilewright.analysis.elements import (
     unwritten,
 )
 from tilewright.analysis.intervals import Range
+from tilewright.analysis.iterations import product_in
 from tilewright.analysis.known import NOTHING, resolved
 from tilewright.analysis.memory import Memory, defined_in, prefetches_of
 from tilewright.analysis.regions import whole
@@ -113,17 +114,52 @@ def bind_expression(function: Function, block: Block, buffers: Sequence[str], *,
 
     Legal where the block is one store at all points of loops from 0, and nothing there writes what is read.
     """
-    wanted, place, body = {find_buffer(function, name) for name in buffers}, _top_level(function, block), block.body
-    asked, path = {load for load in edit.loads(body) if load.buffer in wanted}, edit.path_to(place, block)[:-1]
+    wanted = {find_buffer(function, name) for name in buffers}
+    asked = {load for load in edit.loads(block.body) if load.buffer in wanted}
+    if not asked or not isinstance(block.body, Store):
+        raise Obstacle(block, "it loads none of these buffers" if not asked else "it is not one store", _BEFORE_SPLITS)
+    *_, value = (e for e in preorder(block.body.value) if isinstance(e, Expr) and asked <= set(edit.loads_of(e)))
+    return _bound(function, block, value, scope)
+
+
+@primitive("cannot bind a factor of block {block}")
+def bind_factor(function: Function, block: Block, factor: int, *, scope: str = "arena") -> Step:
+    """A factor of the products that a block adds up, the first (0) or the second (1), is computed as `bind_expression`
+    does, once for all sums that it is part of, and lies as what it is computed of. Returns the same.
+
+    for i, j, k: block dot(vi = i, vj = j, reduce vk = k): y[vi, vj] += exp(x[vi, vk]) * w[vk, vj]
+              =>      alloc dot.part: f32[m, n] in arena
+                      for i2, k2: block dot.part(vi2 = i2, vk2 = k2): dot.part[vi2, vk2] = exp(x[vi2, vk2])
+                      for i, j, k: block dot(vi = i, vj = j, reduce vk = k): y[vi, vj] += dot.part[vi, vk] * w[vk, vj]
+    """
+    product = product_in(block)
+    if product is None:
+        raise Obstacle(block, "it adds up no products", "bind_expression takes the buffers that an expression loads")
+    if factor not in (0, 1):
+        raise Obstacle(block, f"there is no factor {factor}", "take 0 or 1")
+    value = (product.a, product.b)[factor]
+    longest = max(edit.loads_of(value), key=lambda load: len(load.variables), default=None)
+    indices = longest.indices if longest is not None else ()
+    order = [a.var for index in indices for a in block.axes if mentions(index, {a.var})]
+    return _bound(function, block, value, scope, order)
+
+
+_BEFORE_SPLITS = "bind what a block loads before its loops are split"
+
+
+def _bound(function: Function, block: Block, value: Expr, scope: str, order: Sequence[Var] = ()) -> Step:
+    """The step that computes an expression of a block before the top-level statement that holds the block: dimensions
+    are the axes that it depends on, these first and in this order."""
+    place = _top_level(function, block)
+    path = edit.path_to(place, block)[:-1]
     loops = {loop.var: loop for loop in path if isinstance(loop, For) and loop.begin is const(0)}
-    if not (asked and isinstance(body, Store) and block.where is None and len(loops) == len(path)):
-        why = "it is not one store at all points of loops from 0" if asked else "it loads none of these buffers"
-        raise Obstacle(block, why, "bind what a block loads before its loops are split")
-    *_, value = (e for e in preorder(body.value) if isinstance(e, Expr) and asked <= set(edit.loads_of(e)))
+    if not isinstance(block.body, Store) or block.where is not None or len(loops) < len(path):
+        raise Obstacle(block, "it is not one store at all points of loops from 0", _BEFORE_SPLITS)
     memory, read = Memory(function.body), {load.buffer for load in edit.loads_of(value)}
     for s, _ in memory.changes(edit.statements(place), {memory.of(buffer) for buffer in read}):
         raise Obstacle(s, f"it may write what {block.name} reads: what is computed before would be out of date")
-    axes = {a.var: a.binding for a in block.axes if mentions(value, {a.var})}
+    bindings = {a.var: a.binding for a in block.axes if mentions(value, {a.var})}
+    axes = {v: bindings[v] for v in (*order, *bindings) if v in bindings}
     ends = [loops[v].end if isinstance(v, Var) and v in loops else None for v in axes.values()]
     shape = tuple(simplify(maximum(end, const(0))) for end in ends if end is not None)
     sizes = set(function.symbols)
