@@ -107,6 +107,43 @@ def test_dynamic_sizes(name: str) -> None:
         np.testing.assert_allclose(y, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("level", TARGETS)
+@pytest.mark.parametrize(
+    ("dtype", "begin", "term", "reference"),
+    [
+        ("u8", "u8(255)", "min({y}, max({a}, {b}))", lambda a, b: np.maximum(a, b).min(-1)),
+        ("i16", "i16(-999)", "max({y}, min({a}, {b}))", lambda a, b: np.minimum(a, b).max(-1)),
+        ("bool", "false", "{y} or ({a} and {b})", lambda a, b: (a & b).any(-1)),
+    ],
+)
+def test_narrow_sums_fill_vectors(
+    dtype: str, begin: str, term: str, reference: Callable[[Array, Array], Array], level: str
+) -> None:
+    """A vector has as many of them as it has room for."""
+    target = Target.parse(level)
+    if not runs_here(target):
+        pytest.skip(f"no {level} here")
+    made = term.format(y="y[vi, vj]", a="a[vi, vk]", b="b[vk, vj]")
+    function = parsed(
+        f"""
+func narrow(a: {dtype}[37, 20], b: {dtype}[20, 70], y: {dtype}[37, 70]):
+  for i in 0..37, j in 0..70, k in 0..20:
+    block y(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = {begin}
+      y[vi, vj] = {made}
+"""
+    )
+    numpy, rng = function.params[0].dtype.numpy, np.random.default_rng(0)
+    a, b = (rng.integers(0, 100, shape).astype(numpy) for shape in ((37, 20), (20, 70)))
+    if dtype == "bool":
+        a, b = (rng.random(x.shape) < 0.2 for x in (a, b))
+    (best, *_) = candidates_of(function, target)
+    assert best.choice.tile.lanes == target.vector_bits // function.params[0].dtype.bits
+    y = np.zeros((37, 70), numpy)
+    tw.build(best.schedule(Facts(function), target).func, target=target, threads=1)(a, b, y)
+    np.testing.assert_array_equal(y, reference(a[:, None], b.T[None]))
+
+
 def test_a_gram_matrix_of_a_model() -> None:
     graph = tw.parse(
         """

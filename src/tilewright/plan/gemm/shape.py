@@ -96,8 +96,9 @@ class Size:
 
     @property
     def bits(self) -> int:
-        """Of a sum."""
-        return max(self.sums.bits, 32)
+        """Of a sum, as vectors hold it: products of narrow numbers, and narrow floats, are added up in 32 bits."""
+        narrow = self.instructions > 0 and not self.sums.is_float
+        return self.sums.bits if narrow else max(self.sums.bits, 32)
 
     @property
     def is_float(self) -> bool:
