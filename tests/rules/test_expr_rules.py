@@ -70,6 +70,10 @@ def node_of(draw: st.DrawFn, cls: type[Expr]) -> Expr:
     a, b = draw(OPERANDS), draw(OPERANDS)
     if cls is nodes.Select:
         return nodes.Select(truth(), a, pick(draw, (a, b)))
+    if cls in (FloorDiv, Mod) and pick(draw, (False, True)):
+        part = pick(draw, (2, 3))
+        digits = nodes.Add(nodes.Mul(a, const(part)), pick(draw, (Mod(b, const(part)), const(1))))
+        return cls(digits, const(part * pick(draw, (2, 3))))  # type: ignore[call-arg]
     if cls in (FloorDiv, Mod):
         d = pick(draw, (*map(const, (1, 2, 3, 4, 6, -1, -3)), N))
         multiple = nodes.Add(nodes.Mul(a, d), pick(draw, (b, const(0), const(1), const(2))))
@@ -177,6 +181,11 @@ SIMPLIFIED = [
     ((I * 4 + J) // 4, "i"),
     ((I * 4 + J) % 4, "j"),
     (J // 2 % 2, "j//2"),
+    ((I * 4 + J) // 8, "i//2"),
+    ((I * 4 + J) % 8, "j + i%2*4"),
+    ((I * 4 + N * 8 + J) % 24, "j + (i + n*2) % 6 * 4"),
+    ((I * 4 + J) % 6, "(i*4 + j) % 6"),
+    ((I * 2 + J) % 8, "(i*2 + j) % 8"),
     ((I * 2 + J // 2) // 2, "i"),
     (J // 2 % 1 + J // 3 % 2, "j//3"),
     (minimum(N - 1, N), "n - 1"),

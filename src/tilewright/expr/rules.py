@@ -89,6 +89,33 @@ def mod_of_multiple(e: Mod, facts: Known) -> Expr | None:
     return Mod(expression(r), e.b) if q else None
 
 
+def floordiv_of_digit(e: FloorDiv, facts: Known) -> Expr | None:
+    """(g*q + r) // (g*n)  =>  q // n        0 <= r < g, constants g > 1 and n > 1"""
+    found = _digit(e.a, e.b, facts)
+    return None if found is None else FloorDiv(expression(found[1]), const(int(found[3])))
+
+
+def mod_of_digit(e: Mod, facts: Known) -> Expr | None:
+    """(g*q + r) % (g*n)  =>  q % n * g + r        0 <= r < g, constants g > 1 and n > 1"""
+    found = _digit(e.a, e.b, facts)
+    if found is None:
+        return None
+    g, q, r, n = found
+    return Mod(expression(q), const(n)) * g + expression(r)
+
+
+def _digit(a: Expr, b: Expr, facts: Known) -> tuple[int, Polynomial, Polynomial, int] | None:
+    """g, q, r and n of a = g*q + r and b = g*n with 0 <= r < g; None where there are none."""
+    dividend = polynomial(a)
+    if not isinstance(b, Const) or b.value < 4 or len(dividend) < 2 or not are_moderate(dividend):
+        return None
+    for g in sorted({abs(c) for c in dividend.values() if 1 < abs(c) < b.value and b.value % c == 0}):
+        q, r = divide_terms(dividend, {(): g})
+        if q and r and _within(r, {(): g}, facts):
+            return g, q, r, int(b.value) // g
+    return None
+
+
 def mod_by_one(e: Mod, facts: Known) -> Expr | None:
     """x % 1  =>  0"""
     return const(0) if isinstance(e.b, Const) and e.b.value == 1 else None
@@ -200,8 +227,8 @@ def _truth(value: bool) -> Const:
 
 
 RULES: dict[type[Expr], tuple[Rule, ...]] = {
-    FloorDiv: (floordiv_of_multiple, floordiv_of_floordiv),
-    Mod: (mod_by_one, mod_of_multiple),
+    FloorDiv: (floordiv_of_multiple, floordiv_of_floordiv, floordiv_of_digit),
+    Mod: (mod_by_one, mod_of_multiple, mod_of_digit),
     Min: (min_decided,),
     Max: (max_decided,),
     Eq: (equal_decided,),
