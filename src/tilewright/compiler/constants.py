@@ -30,7 +30,7 @@ from tilewright.runtime.later import Compiled, Later, type_of
 from tilewright.store import Store
 from tilewright.store.pages import Spill, release, rounded, trim
 from tilewright.target import native
-from tilewright.types.room import Scratch, at_line
+from tilewright.types.room import Scratch, at_line, copy_at_line
 
 SPILLED_BYTES = 16 << 20
 """Results of fewer bytes in all stay in memory."""
@@ -113,11 +113,7 @@ def _put_down(task: Task, made: tuple[Array, ...], spill: Spill | None) -> tuple
 def _kept(array: Array, spill: Spill | None) -> Array:
     """An array in the file, or where it has no room there, in memory of its own."""
     kept = array if spill is None else spill.keep(array)
-    if kept is not array:
-        return kept
-    copy = at_line(array.shape, array.dtype)
-    copy[...] = array
-    return copy
+    return copy_at_line(array) if kept is array else kept
 
 
 def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from tilewright.core.forced import Forced
 from tilewright.core.records import choice_of
 from tilewright.loops.nodes import Function
-from tilewright.plan.attention.pieces import Pieces
 from tilewright.plan.attention.schedule import Attentions, AttentionsByRows
 from tilewright.plan.by_rows import DispatchByRows
 from tilewright.plan.decision import Decision
@@ -21,6 +20,7 @@ from tilewright.plan.gemm.schedule import Contractions, ContractionsByRows
 from tilewright.plan.gemm.tiles import TiledContractions
 from tilewright.plan.gemm.transposed import TransposedContractions
 from tilewright.plan.nests.template import Nests
+from tilewright.plan.pieces import Pieces
 from tilewright.plan.template import Candidate, Template, candidates, cheapest, register, registered
 from tilewright.plan.transforms.strassen import StrassenInput, StrassenOutput
 from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.store.pages import mapping_of
-from tilewright.types.room import LINE, PAGE, at_line
+from tilewright.types.room import LINE, PAGE, copy_at_line
 
 Array = np.ndarray[Any, Any]
 
@@ -55,6 +55,4 @@ def placed(array: Array) -> Array:
     lies_well = first % LINE == 0 if mapping_of(array) is not None else first % unit == behind
     if array.flags.c_contiguous and (lies_well or array.nbytes > MOST_COPIED):
         return array
-    copy = at_line(array.shape, array.dtype, behind, unit)
-    copy[...] = array
-    return copy
+    return copy_at_line(array, behind, unit)

@@ -29,6 +29,13 @@ def at_line(shape: tuple[int, ...], dtype: np.dtype[Any], behind: int = 0, unit:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
+def copy_at_line(array: Array, behind: int = 0, unit: int = LINE) -> Array:
+    """A copy of an array, row-major, where `at_line` puts it."""
+    copy = at_line(array.shape, array.dtype, behind, unit)
+    copy[...] = array
+    return copy
+
+
 class Scratch:
     """Room for the arrays of one task after the other: `begin` takes back what was given. The system fills fresh pages
     with zeros, which takes as long as to copy as much."""
