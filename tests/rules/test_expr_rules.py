@@ -78,6 +78,10 @@ def node_of(draw: st.DrawFn, cls: type[Expr]) -> Expr:
         d = pick(draw, (*map(const, (1, 2, 3, 4, 6, -1, -3)), N))
         multiple = nodes.Add(nodes.Mul(a, d), pick(draw, (b, const(0), const(1), const(2))))
         return cls(pick(draw, (a, multiple, FloorDiv(a, const(3)))), d)  # type: ignore[call-arg]
+    if cls in (nodes.Lt, nodes.Le) and pick(draw, (False, True)):
+        number = const(pick(draw, range(-9, 10)))
+        bound = pick(draw, (nodes.Min, nodes.Max))(a, const(pick(draw, range(-9, 10))))
+        return cls(*pick(draw, ((bound, number), (number, bound))))  # type: ignore[call-arg]
     if cls is nodes.Lt and pick(draw, (False, True)):
         sum_ = nodes.Add(nodes.Mul(a, const(pick(draw, (2, 3, 4, -6)))), const(pick(draw, (-2, -1, 0, 1, 3))))
         return nodes.Lt(sum_, const(pick(draw, range(-9, 10))))

@@ -139,6 +139,8 @@ func "model/all:0"[n >= 1, m](x: f32[n, m], state: i64[] in arena, out y: f32[n]
     let half_1 = 1.5
     y[0] = half_1
   publish h as argument 3, sizes 2
+  prefetch x[n, 3] into 2
+  fence
   for i in 0..n, k_1 in 0..4:
     block s(vi = i, reduce vk = k_1):
       init:

@@ -70,7 +70,7 @@ def zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | No
     if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
         return None
     places: dict[Expr, Node] = dict(zip(store.indices, factor.indices, strict=True))
-    return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
+    return factor.buffer, [simplify(substitute(part, places)) for part in conjuncts(value.cond)]
 
 
 def _stored_inside(function: Function, load: Load) -> tuple[Buffer, list[Expr]] | None:
@@ -93,7 +93,7 @@ def _stored_inside(function: Function, load: Load) -> tuple[Buffer, list[Expr]] 
         begin, end = simplify(box.begin + first), simplify(box.end + first)
         conditions += [less_equal(begin, at)] if begin is not const(0) else []
         conditions += [less(at, end)] if end is not extent else []
-    return load.buffer, conditions
+    return load.buffer, [simplify(c) for c in conditions]
 
 
 def _writers(function: Function, buffer: Buffer) -> list[Domain] | None:

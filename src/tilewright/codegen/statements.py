@@ -31,6 +31,7 @@ from tilewright.loops.nodes import (
     Buffer,
     CallFunction,
     Enlarge,
+    Fence,
     For,
     Function,
     Guard,
@@ -141,6 +142,8 @@ class Statements:
                 self._enlarge(room, least)
             case Prefetch(place, level):
                 self._prefetch(place, level)
+            case Fence():  # no instruction: an order of loads that LLVM keeps
+                self.out.lines.append('  fence syncscope("singlethread") seq_cst')
             case Publish():
                 self._publish(stmt)
             case Guard(begin, end):

@@ -16,6 +16,7 @@ from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
 from tilewright.lower.loops.lower_blocks import lower_blocks
 from tilewright.lower.loops.move_lanes import move_lanes
 from tilewright.lower.loops.narrow_casts import expand_narrow_casts
+from tilewright.lower.loops.order_sums import order_sums
 from tilewright.lower.loops.outline_parallel import outline_parallel
 from tilewright.lower.loops.promote_f16 import promote_f16
 from tilewright.lower.loops.select_instructions import select_instructions
@@ -62,6 +63,7 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
         on_functions("full-masks", full_masks, LOOPS, since=2),
         on_functions("unroll", unroll, LOOPS),
         on_functions("move-lanes", lambda f: move_lanes(f, target), LOOPS, since=2),
+        on_functions("order-sums", lambda f: order_sums(f, target), LOOPS, since=2),
         KernelPass("check-indices", check_indices, LOOPS, alone=_checked, rest=lambda module, _: check_indices(module)),
     ]
     return switches.choose(passes)

@@ -183,6 +183,29 @@ def less_equal_decided(e: Le, facts: Known) -> Expr | None:
     return _truth(False) if facts.at_least_zero(plus(plus({}, d, -1), _ONE, -1)) else None
 
 
+def compared_minimum(e: Lt | Le, facts: Known) -> Expr | None:
+    """min(a, b) < c  =>  a < c when b < c is refuted;  c < min(a, b)  =>  c < a when c < b is proved;  `<=` alike"""
+    return _compared(e, Min, facts)
+
+
+def compared_maximum(e: Lt | Le, facts: Known) -> Expr | None:
+    """max(a, b) < c  =>  a < c when b < c is proved;  c < max(a, b)  =>  c < a when c < b is refuted;  `<=` alike"""
+    return _compared(e, Max, facts)
+
+
+def _compared(e: Lt | Le, kind: type[Min | Max], facts: Known) -> Expr | None:
+    """A comparison of a minimum or maximum by one of its operands, where the other one does not matter."""
+    decide: Rule = less_decided if isinstance(e, Lt) else less_equal_decided
+    for on_left, bound in ((True, e.a), (False, e.b)):
+        if isinstance(bound, kind):
+            every = on_left is (kind is Max)  # whether both operands have to compare so, or one of them
+            for kept, other in ((bound.a, bound.b), (bound.b, bound.a)):
+                decided = decide(type(e)(other, e.b) if on_left else type(e)(e.a, other), facts)
+                if isinstance(decided, Const) and bool(decided.value) is every:
+                    return type(e)(kept, e.b) if on_left else type(e)(e.a, kept)
+    return None
+
+
 def and_with_constant(e: And, facts: Known) -> Expr | None:
     """true and x  =>  x;  false and x  =>  false;  x and x  =>  x"""
     if e.a is e.b:
@@ -233,8 +256,8 @@ RULES: dict[type[Expr], tuple[Rule, ...]] = {
     Max: (max_decided,),
     Eq: (equal_decided,),
     Ne: (unequal_decided,),
-    Lt: (less_decided, less_of_multiple),
-    Le: (less_equal_decided,),
+    Lt: (less_decided, less_of_multiple, compared_minimum, compared_maximum),
+    Le: (less_equal_decided, compared_minimum, compared_maximum),
     And: (and_with_constant,),
     Or: (or_with_constant,),
     Not: (not_of_constant,),

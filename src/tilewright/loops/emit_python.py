@@ -39,6 +39,7 @@ from tilewright.loops.nodes import (
     Buffer,
     CallFunction,
     Enlarge,
+    Fence,
     For,
     Function,
     Guard,
@@ -249,7 +250,7 @@ class _Emitter:
                 given += f", {self.values(offset)[0]}" if offset is not None else ""
                 self.line(f"{self.name(buffer)} = machine.view({given})")
                 self.extents(buffer)
-            case Prefetch() | Guard():
+            case Prefetch() | Guard() | Fence():
                 pass
             case Publish(buffer, argument, _):
                 self.line(f"machine.published[{argument}] = {self.name(buffer)}")

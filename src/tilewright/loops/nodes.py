@@ -320,6 +320,11 @@ class Prefetch(Stmt):
     level: int = 1
 
 
+class Fence(Stmt):
+    """What is loaded from memory behind it is loaded again, and not kept in a register from before. Changes nothing
+    that a program can see."""
+
+
 class If(Stmt):
     """One of two statements. A condition with lanes is a mask: `then` runs in the lanes where it holds, after that
     `otherwise` in those where it does not. The other lanes read and write no memory, and what they would have read is

@@ -18,6 +18,7 @@ from tilewright.loops.nodes import (
     Buffer,
     CallFunction,
     Enlarge,
+    Fence,
     For,
     Guard,
     If,
@@ -315,6 +316,10 @@ class StatementParser(NameParser):
         self._end_line()
         return [Prefetch(place, level)]
 
+    def _fence(self) -> list[Stmt]:
+        self._end_line()
+        return [Fence()]
+
     def _call(self) -> list[Stmt]:
         callee, _ = self.tokens.quoted_name("a function")
         symbols: tuple[Expr, ...] = ()
@@ -355,6 +360,7 @@ _STATEMENTS: dict[str, Callable[[StatementParser], list[Stmt]]] = {
     "pass": StatementParser._pass,
     "scope": StatementParser._scoped,
     "prefetch": StatementParser._prefetch,
+    "fence": StatementParser._fence,
 }
 
 

@@ -19,6 +19,7 @@
                | if COND: BODY [else: BODY] | while COND: BODY | scope: BODY | pass
                | assert COND, "MESSAGE", VALUES              | call NAME[SYMBOLS](BUFFERS)
                | prefetch NAME[INDICES]                      | guard BEGIN..END           bytes of the arena
+               | fence                                       what memory holds is loaded again
 
 A body is one statement on the same line or several on indented lines below. `A[i] += e` is `A[i] = A[i] + e`. Which
 parameters are outputs is written only where it is not plain: the last parameters that are stored to, or that a call
@@ -52,6 +53,7 @@ from tilewright.loops.nodes import (
     Buffer,
     CallFunction,
     Enlarge,
+    Fence,
     For,
     Function,
     Guard,
@@ -74,7 +76,7 @@ from tilewright.types.scopes import Scope
 
 _words = (
     "func for parallel vectorize unroll bind instruct block init reduce where alloc in at let if else while assert"
-    " reserve enlarge call pass scope view publish prefetch guard"
+    " reserve enlarge call pass scope view publish prefetch guard fence"
 )
 KEYWORDS = WORDS | frozenset(_words.split(" "))
 """Words that no variable or buffer can have as its name."""
@@ -329,6 +331,9 @@ class _Writer:
             level = f" into {s.level}" if s.level > 1 else ""
             self.line(f"prefetch {self.element(s.place.buffer, s.place.indices)}{level}", s)
 
+    def fence(self, s: Fence) -> None:
+        self.line("fence", s)
+
     def call(self, s: CallFunction) -> None:
         with self.sharing(*s.symbols):
             symbols = f"[{', '.join(self.value(v) for v in s.symbols)}]" if s.symbols else ""
@@ -352,6 +357,7 @@ _FORMS: dict[type[Stmt], Callable[..., None]] = {
     Publish: _Writer.publish,
     CallFunction: _Writer.call,
     Prefetch: _Writer.prefetch,
+    Fence: _Writer.fence,
 }
 
 

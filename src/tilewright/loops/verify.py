@@ -31,6 +31,7 @@ from tilewright.loops.nodes import (
     Buffer,
     CallFunction,
     Enlarge,
+    Fence,
     For,
     Function,
     Guard,
@@ -216,6 +217,8 @@ class _Verifier:
                 self.publish(s)
             case Prefetch():
                 self.prefetch(s)
+            case Fence():
+                pass
             case CallFunction():
                 self.call(s)
             case _:

@@ -102,7 +102,7 @@ def trim_sum(function: Function, block: Block, loop: For) -> Step:
     evidence: list[str] = []
     for factor, other in ((product.a, product.b), (product.b, product.a)):
         _, inside = zeros_of(function, factor) or ("", [])
-        conditions = [c for c in map(simplify, inside) if mentions(resolved(block, c), {over})]
+        conditions = [c for c in inside if mentions(resolved(block, c), {over})]
         if conditions and not is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
             raise Obstacle(block, why, "declare the parameter it comes from finite, if it is", part=other)

@@ -1,0 +1,172 @@
+"""Orders sums that were written out, so that they and what they load have room in the registers.
+
+    acc[0:8]  = fma(x[p],     w[k],     acc[0:8])         acc[0:8]  = fma(x[p],     w[k],     acc[0:8])
+    acc[8:16] = fma(x[p + 1], w[k],     acc[8:16])        acc[8:16] = fma(x[p + 1], w[k],     acc[8:16])
+    …                                                =>   acc[0:8]  = fma(x[p + 1], w[k + 1], acc[0:8])
+    acc[0:8]  = fma(x[p + 1], w[k + 1], acc[0:8])         …
+    acc[8:16] = fma(x[p + 2], w[k + 1], acc[8:16])
+
+The taps of a window read the same elements again, a tile later. LLVM loads an element once, and keeps it to its last
+use: of more than there are registers it puts some on the stack, sums among them, each of which then waits for its
+store. So sums stand together that read the same as one of their operands, where that takes the fewest loads, or they
+stay as they are; and before the first load of what has no room to stay is a fence, so that it is loaded again. Of each
+sum the order stays as it is: results are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.core.node import Node
+from tilewright.core.walk import preorder
+from tilewright.expr.nodes import Expr
+from tilewright.expr.simplify import simplify
+from tilewright.loops.edit import map_loads, transform_statements
+from tilewright.loops.nodes import Fence, Function, Load, Seq, Stmt, Store, seq
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+_LEAST_ROOM = 2
+"""Registers for what sums load, however many of them there are: a vector and an element."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A statement that adds to a vector in registers, its place; and what it loads from memory."""
+
+    statement: Store
+    place: tuple[Expr, ...]
+    loaded: tuple[Load, ...]
+
+
+def order_sums(function: Function, target: Target) -> Function:
+    """The function with its runs of written-out sums in an order for which the target has registers. Where nothing is
+    operated on in memory, value numbering decides what is loaded when, and all stays as it is."""
+    if not target.operates_on_memory:
+        return function
+    registers = target.vector_registers
+
+    def change(node: Node) -> Node:
+        if not isinstance(node, Seq):
+            return node
+        made: list[Stmt] = []
+        for run in _runs(node.body):
+            made += _ordered(run, registers)
+        same = len(made) == len(node.body) and all(a is b for a, b in zip(made, node.body, strict=True))
+        return node if same else seq(*made)
+
+    body = transform_statements(function.body, change)
+    return function if body is function.body else function.replace(body=body)
+
+
+def _runs(body: Sequence[Stmt]) -> Iterator[list[Stmt]]:
+    """The statements, sums that follow each other in one list."""
+    run: list[Stmt] = []
+    for s in body:
+        if not _is_sum(s):
+            yield [*run, s]
+            run = []
+        else:
+            run.append(s)
+    yield run
+
+
+def _is_sum(s: Stmt) -> bool:
+    if type(s) is not Store or s.buffer.scope is not Scope.REGISTER or s.value.lanes == 1:
+        return False
+    own = [e for e in preorder(s.value) if type(e) is Load and e.buffer.scope is Scope.REGISTER]
+    return len(own) == 1 and own[0].buffer is s.buffer and own[0].indices == s.indices
+
+
+def _ordered(run: list[Stmt], registers: int) -> Sequence[Stmt]:
+    """A run in the order that loads least, or as it is, where all that it loads has room or is read just once."""
+    sums = [s for s in run if _is_sum(s)]
+    if len(sums) < registers // 2:
+        return run
+    places = {s.indices for s in sums if isinstance(s, Store)}
+    if len(sums) == len(places):  # a term of each
+        return run
+    found = [_sum(s) for s in sums if isinstance(s, Store)]
+    room = max(registers - len(places), _LEAST_ROOM)
+    if _most_alive(found) <= room:
+        return run
+    orders = [found, *(o for n in range(len(found[0].loaded)) if (o := _together(found, n)) is not None)]
+    _, best = min((_fenced(order, room) for order in orders), key=lambda made: made[0])
+    return [*best, *run[len(sums) :]]
+
+
+def _sum(s: Store) -> _Sum:
+    """The statement with its loads by simplified places, so that equal ones are one."""
+
+    def plain(e: Load) -> Load:
+        return e if e.buffer.scope is Scope.REGISTER else e.replace(indices=tuple(map(simplify, e.indices)))
+
+    made = map_loads(s, plain)
+    assert isinstance(made, Store)
+    loads = dict.fromkeys(e for e in preorder(made.value) if type(e) is Load and e.buffer.scope is not Scope.REGISTER)
+    return _Sum(made, made.indices, tuple(loads))
+
+
+def _most_alive(sums: Sequence[_Sum]) -> int:
+    """The most loaded values that are used at or behind a statement, and were loaded at or before it."""
+    first: dict[Load, int] = {}
+    last: dict[Load, int] = {}
+    for n, s in enumerate(sums):
+        for load in s.loaded:
+            first.setdefault(load, n)
+            last[load] = n
+    change = [0] * (len(sums) + 1)
+    for load, n in first.items():
+        change[n] += 1
+        change[last[load] + 1] -= 1
+    most = alive = 0
+    for step in change:
+        alive += step
+        most = max(most, alive)
+    return most
+
+
+def _together(sums: Sequence[_Sum], operand: int) -> list[_Sum] | None:
+    """The sums that load the same as an operand together, in the order of the first of them; None where that changes
+    the order in which a vector is added to, or where a sum has no such operand."""
+    groups: dict[Load, list[_Sum]] = {}
+    for s in sums:
+        if len(s.loaded) <= operand:
+            return None
+        groups.setdefault(s.loaded[operand], []).append(s)
+    found = [s for group in groups.values() for s in group]
+    number = {id(s): n for n, s in enumerate(sums)}
+    last: dict[tuple[Expr, ...], int] = {}
+    for s in found:
+        if number[id(s)] < last.get(s.place, -1):
+            return None
+        last[s.place] = number[id(s)]
+    return found
+
+
+def _fenced(sums: Sequence[_Sum], room: int) -> tuple[int, list[Stmt]]:
+    """How many loads the sums take, and they with fences before those that load what had no room to stay: of more
+    values than there is `room` for, those go that are used last."""
+    uses: dict[Load, list[int]] = {}
+    for n, s in reversed(list(enumerate(sums))):
+        for load in s.loaded:
+            uses.setdefault(load, []).append(n)
+    held: set[Load] = set()
+    gone: set[Load] = set()
+    made: list[Stmt] = []
+    count = 0
+    for s in sums:
+        if not gone.isdisjoint(s.loaded):
+            made.append(Fence())
+            held, gone = set(), set()
+        count += sum(load not in held for load in s.loaded)
+        for load in s.loaded:
+            uses[load].pop()
+        held = {load for load in held.union(s.loaded) if uses[load]}
+        while len(held) > room:
+            latest = max(held, key=lambda load: uses[load][-1])
+            held.remove(latest)
+            gone.add(latest)
+        made.append(s.statement)
+    return count, made
