@@ -14,7 +14,8 @@ decision: images that share an axis of channels, from operator to operator.
 
 Where sizes are dynamic, or factors are rounded for the machine's tiles, windows over all channels and operators that
 can be reordered (`Op.reordered`) are part of islands, too: vectors along positions have tails of any length there, and
-tiles take channels as they lie.
+tiles take channels as they lie. So are windows of images that are longer another way than along their innermost axis,
+videos and batches of small images: with channels innermost, tiles have as many rows.
 
 A product with weights sums over the channels of its operand and makes those of its result. So it joins two islands,
 whose layouts are chosen independently: its specification names axes in any order.
@@ -75,8 +76,9 @@ class Island:
 
 class Images:
     """What a graph function computes of images: who makes and who reads what, and the contractions with weights. Of
-    those that sum windows over all channels, these are the ones of dynamic sizes: others are as fast in either layout;
-    and those that `tiles` multiply, an instruction of the machine for factors that may be rounded."""
+    those that sum windows over all channels, these are the ones of dynamic sizes, or longer than they are wide: others
+    are as fast in either layout; and those that `tiles` multiply, an instruction of the machine for factors that may be
+    rounded."""
 
     def __init__(self, function: GraphFunction, tiles: Dot | None = None) -> None:
         self.flow, self.tiles = Dataflow(function, sizes=sizes_of_images(function)), tiles
@@ -86,8 +88,20 @@ class Images:
             if isinstance(node.attrs, Constant | Full) or (node.inputs and self.constant.issuperset(node.inputs)):
                 self.constant.update(node.outputs)
             found = read_channels(node, self.constant) if isinstance(node.attrs, ContractAttributes) else None
-            if found is not None and (found.depthwise or not found.windows or not _is_fixed(node) or self.fit(found)):
+            if found is not None and (found.depthwise or not found.windows or self._by_layout(node, found)):
                 self.contractions[node] = found
+
+    def _by_layout(self, node: Node, channels: Channels) -> bool:
+        """Whether sums of windows over all channels may be faster in one layout."""
+        if not _is_fixed(node) or self.fit(channels):
+            return True
+        *outer, width = self.lengths(node, channels)
+        return max(outer, default=0) > width
+
+    def lengths(self, node: Node, channels: Channels) -> list[int]:
+        """The extents of a contraction's result that are known, but for its channels: of one without any, a 1."""
+        extents = enumerate(node.outputs[0].type.shape)
+        return [int(e.value) for n, e in extents if n != channels.made and isinstance(e, Const)] or [1]
 
     def fit(self, channels: Channels) -> bool:
         """Whether both channels of a contraction fill the machine's tiles."""
@@ -285,9 +299,10 @@ class _Prices:
             near = self._is_last(image, channels.read, chosen)
             packed = transpose_cycles(points * (terms if near else read), lanes, target)
             width = flow.extent(out.type.shape[-1]) if channels.windows else points
-            sums = Sums(width, made, terms, points // width)
-            turned = replace(sums, rows=made, columns=width)
+            turned = Sums(made, width, terms, points // width)
             last = near and self._is_last(out, channels.made, chosen)
+            rows = max(self.images.lengths(node, channels)) if channels.windows and last else width
+            sums = Sums(rows, made, terms, points // rows)
             by_channels = self._least(channels, sums, 0 if near else packed, not channels.windows or last)
             by_points = self._least(channels, turned, packed if near else 0, not channels.windows, packed)
         return by_channels if self._is_last(out, channels.made, chosen) else min(by_channels + back, by_points)
