@@ -51,7 +51,7 @@ def fences(function: Function) -> int:
         ((4, 3), V3, False, 0),  # all that it loads has room
         ((11, 3), V3, True, 0),  # elements with their sums
         ((12, 3), V3, True, 0),
-        ((13, 3), V3, True, 5),  # no room for the vectors of three taps
+        ((13, 3), V3, True, 2),  # no room for the vectors of three taps
         ((6, 3, 2), V3, True, 2),  # two vectors of each tap have room
         ((13, 3), V4, False, 0),
         ((12, 3, 2), V4, True, 0),
@@ -124,8 +124,8 @@ func convolution(x: f32[{channels}, {place}], w: f32[{kernel}] in constant, y: f
     [
         (3, ((6, 2), (4, 3), (12, 1), (11, 1)), V3),
         (5, ((6, 2), (4, 3), (10, 1)), V3),
-        (3, ((12, 2), (11, 2), (13, 2), (10, 2)), V4),
-        (5, ((12, 2), (11, 2)), V4),
+        (3, ((12, 2), (11, 2), (13, 2), (6, 4)), V4),
+        (5, ((12, 2), (11, 2), (6, 4)), V4),
     ],
     ids=["3 taps, 16 registers", "5 taps, 16 registers", "3 taps, 32 registers", "5 taps, 32 registers"],
 )

@@ -27,9 +27,6 @@ from tilewright.loops.nodes import Fence, Function, Load, Seq, Stmt, Store, seq
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-_LEAST_ROOM = 2
-"""Registers for what sums load, however many of them there are: a vector and an element."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
@@ -88,11 +85,13 @@ def _ordered(run: list[Stmt], registers: int) -> Sequence[Stmt]:
     if len(sums) == len(places):  # a term of each
         return run
     found = [_sum(s) for s in sums if isinstance(s, Store)]
-    room = max(registers - len(places), _LEAST_ROOM)
+    least = max(len(s.loaded) for s in found)
+    room = max(registers - len(places), least)
     if _most_alive(found) <= room:
         return run
-    orders = [found, *(o for n in range(len(found[0].loaded)) if (o := _together(found, n)) is not None)]
-    _, best = min((_fenced(order, room) for order in orders), key=lambda made: made[0])
+    orders = [found, *(o for n in range(least) if (o := _together(found, n)) is not None)]
+    rooms = range(max(room - 1, least), room + 1)  # what a register more keeps, a fence may cost
+    _, best = min((_fenced(order, n) for order in orders for n in rooms), key=lambda made: made[0])
     return [*best, *run[len(sums) :]]
 
 
@@ -161,12 +160,12 @@ def _fenced(sums: Sequence[_Sum], room: int) -> tuple[int, list[Stmt]]:
             made.append(Fence())
             held, gone = set(), set()
         count += sum(load not in held for load in s.loaded)
+        while len(held.union(s.loaded)) > room:
+            latest = max(held.difference(s.loaded), key=lambda load: uses[load][-1])
+            held.remove(latest)
+            gone.add(latest)
         for load in s.loaded:
             uses[load].pop()
         held = {load for load in held.union(s.loaded) if uses[load]}
-        while len(held) > room:
-            latest = max(held, key=lambda load: uses[load][-1])
-            held.remove(latest)
-            gone.add(latest)
         made.append(s.statement)
     return count, made
