@@ -219,3 +219,32 @@ def test_results_are_transposed_on_the_stack() -> None:
     local = {b.scope: b.shape for b in allocations(made.func.body) if b.scope in (Scope.STACK, Scope.REGISTER)}
     assert local[Scope.STACK] == (const(49), const(tile.columns))
     assert local[Scope.REGISTER] == (const(tile.rows), const(tile.columns))
+
+
+def image(side: int, stride: int = 1) -> Function:
+    """Windows of 3x3, moving by a stride, over 16 channels of a padded image."""
+    whole = side * stride + 2
+    function = tw.parse(f"""
+func windows(x: f32[16, {whole}, {whole}], w: f32[16, 3, 3, 16] in constant, y: f32[16, {side}, {side}]):
+  for o in 0..16, i in 0..{side}, j in 0..{side}, c in 0..16, a in 0..3, b in 0..3:
+    block sum(vo = o, vi = i, vj = j, reduce vc = c, reduce va = a, reduce vb = b):
+      init: y[vo, vi, vj] = 0.0
+      y[vo, vi, vj] += x[vc, vi*{stride} + va, vj*{stride} + vb] * w[vc, va, vb, vo]
+""")
+    assert isinstance(function, Function)
+    return function
+
+
+@pytest.mark.parametrize(
+    ("side", "stride", "prefetched"),
+    [(224, 1, "x[c, i + 3, "), (160, 2, "x[c, i*2 + 4, "), (24, 1, "")],
+    ids=["by 1", "by 2", "near"],
+)
+def test_the_next_row_of_a_far_image_is_prefetched(side: int, stride: int, prefetched: str) -> None:
+    """That which is the last that the next row of the result reads; of an image in a near cache none."""
+    function = image(side, stride)
+    assert choice_for(function, V3, "transposed").next_row == bool(prefetched)
+    text = str(schedule_for(function, V3, template="transposed").func)
+    found = [line.strip() for line in text.splitlines() if "prefetch x" in line]
+    assert len(found) == bool(prefetched)
+    assert all(line.startswith(f"prefetch {prefetched}") for line in found), found
