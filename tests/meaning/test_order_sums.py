@@ -105,6 +105,18 @@ def test_other_statements_end_a_run(between: str) -> None:
     assert order_sums(function, V3) is function
 
 
+def test_vectors_that_overlap_stay_in_order() -> None:
+    """What one adds to, another one reads: their order is the program's."""
+    sums = [
+        f"  {own} = fma(broadcast(x[{(r + k) % 9}], 8), w[ramp({8 * k}, 1, 8)], {own})"
+        for k in range(2)
+        for r in range(24)
+        for own in (f"a[ramp({4 * r}, 1, 8)]",)
+    ]
+    function = parse(TEXT.format(body="\n".join(sums)))
+    assert order_sums(function, V3) is function
+
+
 def convolution(channels: int, taps: int, width: int) -> Function:
     """A convolution along rows, its image with room around it: y[o, p] = the sum of x[c, p + t] * w[c, t, o]."""
     place, kernel = width + taps - 1, f"{channels}, {taps}, 64"

@@ -15,15 +15,18 @@ sum the order stays as it is: results are the same to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeGuard
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import simplify
+from tilewright.loops.address import address, steps_of
 from tilewright.loops.edit import map_loads, transform_statements
-from tilewright.loops.nodes import Fence, Function, Load, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Buffer, Fence, Function, Instruct, Load, Seq, Stmt, Store, seq
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
@@ -58,33 +61,31 @@ def order_sums(function: Function, target: Target) -> Function:
 
 
 def _runs(body: Sequence[Stmt]) -> Iterator[list[Stmt]]:
-    """The statements, sums that follow each other in one list."""
-    run: list[Stmt] = []
-    for s in body:
-        if not _is_sum(s):
-            yield [*run, s]
-            run = []
-        else:
-            run.append(s)
-    yield run
+    """The statements in order: sums in one buffer that follow each other in a list, all others in lists of one."""
+    for _, run in groupby(body, lambda s: s.buffer if _is_sum(s) else s):
+        yield list(run)
 
 
-def _is_sum(s: Stmt) -> bool:
+def _is_sum(s: Stmt) -> TypeGuard[Store]:
+    """Whether a statement changes a vector in registers, and reads no other one. Registers of two dimensions are other
+    ones than vectors'."""
     if type(s) is not Store or s.buffer.scope is not Scope.REGISTER or s.value.lanes == 1:
         return False
-    own = [e for e in preorder(s.value) if type(e) is Load and e.buffer.scope is Scope.REGISTER]
+    parts = list(preorder(s.value))
+    if any(type(e) is Instruct and e.instruction.has_tiles for e in parts):
+        return False
+    own = [e for e in parts if type(e) is Load and e.buffer.scope is Scope.REGISTER]
     return len(own) == 1 and own[0].buffer is s.buffer and own[0].indices == s.indices
 
 
 def _ordered(run: list[Stmt], registers: int) -> Sequence[Stmt]:
-    """A run in the order that loads least, or as it is, where all that it loads has room or is read just once."""
+    """A run in the order that loads least; as it is, where all that it loads has room or is read just once, or where
+    the vectors that it changes are not known to lie apart."""
     sums = [s for s in run if _is_sum(s)]
-    if len(sums) < registers // 2:
+    places = {s.indices for s in sums}
+    if len(sums) < registers // 2 or len(sums) == len(places) or not _lie_apart(sums[0].buffer, places):
         return run
-    places = {s.indices for s in sums if isinstance(s, Store)}
-    if len(sums) == len(places):  # a term of each
-        return run
-    found = [_sum(s) for s in sums if isinstance(s, Store)]
+    found = [_sum(s) for s in sums]
     least = max(len(s.loaded) for s in found)
     room = max(registers - len(places), least)
     if _most_alive(found) <= room:
@@ -92,7 +93,21 @@ def _ordered(run: list[Stmt], registers: int) -> Sequence[Stmt]:
     orders = [found, *(o for n in range(least) if (o := _together(found, n)) is not None)]
     rooms = range(max(room - 1, least), room + 1)  # what a register more keeps, a fence may cost
     _, best = min((_fenced(order, n) for order in orders for n in rooms), key=lambda made: made[0])
-    return [*best, *run[len(sums) :]]
+    return best
+
+
+def _lie_apart(buffer: Buffer, places: Iterable[tuple[Expr, ...]]) -> bool:
+    """Whether no two of these vectors share an element."""
+    seen: set[int] = set()
+    for indices in places:
+        at = address(buffer.shape, indices)
+        if not isinstance(at.base, Const) or at.index or not steps_of(at):
+            return False
+        elements = {at.offset + step for step in steps_of(at)}
+        if not seen.isdisjoint(elements):
+            return False
+        seen |= elements
+    return True
 
 
 def _sum(s: Store) -> _Sum:
