@@ -99,9 +99,10 @@ class Images:
         return max(outer, default=0) > width
 
     def lengths(self, node: Node, channels: Channels) -> list[int]:
-        """The extents of a contraction's result that are known, but for its channels: of one without any, a 1."""
-        extents = enumerate(node.outputs[0].type.shape)
-        return [int(e.value) for n, e in extents if n != channels.made and isinstance(e, Const)] or [1]
+        """The known extents of a contraction's result that are no 1, but for its channels: of one without any, a 1."""
+        shape = node.outputs[0].type.shape
+        known = [int(e.value) for n, e in enumerate(shape) if n != channels.made and isinstance(e, Const)]
+        return [e for e in known if e > 1] or [1]
 
     def fit(self, channels: Channels) -> bool:
         """Whether both channels of a contraction fill the machine's tiles."""
@@ -288,17 +289,17 @@ class _Prices:
         image, (out,), lanes = node.inputs[channels.image], node.outputs, target.lanes(f32)
         read, made = flow.extent(image.type.shape[channels.read]), flow.extent(out.type.shape[channels.made])
         points, back = flow.elements(out) // made, transpose_cycles(flow.elements(out), lanes, target)
+        columns = [flow.extent(e) for n, e in enumerate(out.type.shape) if n != channels.made]
+        width = next((e for e in reversed(columns) if e > 1), 1)
         if channels.depthwise:
             each = math.prod(map(flow.extent, channels.maps.reduce_extents)) * target.core.fma_cycles
-            columns = [flow.extent(e) for n, e in enumerate(out.type.shape) if n != channels.made]
-            width = next((e for e in reversed(columns) if e > 1), 1)
             by_channels = points * -(-made // lanes) * each
             by_points, back = made * points // width * -(-width // lanes) * each, 2 * back
         else:
             terms = math.prod(map(flow.extent, channels.maps.reduce_extents))
             near = self._is_last(image, channels.read, chosen)
             packed = transpose_cycles(points * (terms if near else read), lanes, target)
-            width = flow.extent(out.type.shape[-1]) if channels.windows else points
+            width = width if channels.windows else points
             turned = Sums(made, width, terms, points // width)
             last = near and self._is_last(out, channels.made, chosen)
             rows = max(self.images.lengths(node, channels)) if channels.windows and last else width
