@@ -152,7 +152,7 @@ UNITS: Final[Mapping[str, str]] = {
         ("dots", "cycles"),
     )
     if field.name.endswith(ending)
-} | {"cache_ns": "ns", "memory_ns": "ns"}
+} | {"cache_ns": "ns", "memory_ns": "ns", "last_share": "share"}
 """The unit of each field, and of those of `Peaks` that are no GB/s."""
 
 DOTS: Final = "dots."

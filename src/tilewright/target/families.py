@@ -320,6 +320,7 @@ def estimate_peaks(family: str, core: Core, bits: int, levels: int, cores: int) 
         memory_gbs_all=min(row.memory[2], cores * row.memory[0]),
         memory_tile_gbs=row.memory[0],
         memory_asked_gbs=row.memory[0],
+        last_share=1.0,
         memory_ns=row.memory_ns,
     )
 

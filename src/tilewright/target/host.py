@@ -53,6 +53,11 @@ class Cache:
         lines = apart // self.line if apart % self.line == 0 else 1
         return self.sets // math.gcd(lines, self.sets) * self.ways
 
+    def part(self, share: float) -> Cache:
+        """A cache with so many of its ways, in whole ones, and with one at least."""
+        ways = min(max(round(share * self.ways), 1), self.ways)
+        return replace(self, bytes=self.bytes * ways // self.ways, ways=ways)
+
 
 @dataclass(frozen=True, slots=True)
 class Host:

@@ -27,6 +27,7 @@ _CORE_SECONDS: Final = 0.08
 _CACHE_SECONDS: Final = 0.05
 _MEMORY_SECONDS: Final = 0.03
 _TOGETHER_SECONDS: Final = 0.03
+_SHARE_SECONDS: Final = 0.06
 """The seconds after which no further turn begins. An idle machine needs less than half of them."""
 
 MEMORY_BYTES: Final = 64 << 20
@@ -38,6 +39,9 @@ _PLACES: Final = 4
 
 _PIECE: Final = 2 << 20
 """Bytes of memory that a turn reads or writes: little enough for a time slice."""
+
+_PASSES: Final = 5
+"""Passes over a set, of which the median is the usual one."""
 
 SUBNORMAL: Final = "subnormal_cycles"
 
@@ -95,6 +99,8 @@ def measure_streams(target: Target, host: Host) -> dict[str, float | None]:
                 ("memory_asked_gbs", _pieces(asked, place, piece, size, flush)),
             ):
                 found.update(_rates(settle({name: run}, _MEMORY_SECONDS), {name: piece}))
+            last = found[f"cache_gbs.{len(sizes)}"], found["memory_gbs"]
+            found["last_share"] = _last_share(read, place, size, target.caches[-1].bytes, last)
             cores = min(target.cores, host.cores)
             found["memory_gbs_all"] = _all_cores(read, flush, place, size, cores) if cores > 1 else found["memory_gbs"]
     return found
@@ -210,6 +216,34 @@ def _figures(cycles: Figures, target: Target) -> dict[str, float | None]:
     for first, *others in alike(target):
         out.update((f"{DOTS}{row.name}", cycles[f"{DOTS}{first.name}"]) for row in (first, *others))
     return out
+
+
+def _last_share(
+    read: Callable[..., int], place: int, size: int, last: int, gbs: tuple[float | None, float | None]
+) -> float | None:
+    """The share of the `last` cache's bytes that is found again half: of sets of eighths of it, read again and again,
+    the usual pass takes so long that half of the bytes came at each of two rates, the cache's and memory's. The usual
+    pass, not the best one: others who use the cache are there when programs run, too. A cache that keeps the largest
+    set there is room for is taken as whole."""
+    near, far = gbs
+    if near is None or far is None or near <= far:
+        return None
+    end, before = time.perf_counter() + _SHARE_SECONDS, (0.0, 1.0)
+    for part in range(last // 8, min(last, size) + 1, last // 8):
+        spans = list[float]()
+        read(place, part // STEP * STEP, 1)
+        while len(spans) < _PASSES:
+            if time.perf_counter() > end:
+                return None
+            took = Clock().time(lambda: read(place, part // STEP * STEP, 1))
+            spans += [] if took is None else [took]
+        took = sorted(spans)[_PASSES // 2] / part * 1e9
+        found = (1 / far - took) / (1 / far - 1 / near)
+        if found < 1 / 2:
+            held, kept = before
+            return (held + (part - held) * (kept - 1 / 2) / (kept - found)) / last
+        before = part, found
+    return 1.0
 
 
 def _all_cores(read: Callable[..., int], flush: Callable[..., int], place: int, size: int, cores: int) -> float | None:

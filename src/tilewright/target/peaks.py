@@ -17,7 +17,7 @@ from .core import settle_rates
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Upper bounds in GB/s (10^9 bytes a second), and how long the first byte takes.
+    """Upper bounds in GB/s (10^9 bytes a second), how much is kept, and how long the first byte takes.
 
     cache_gbs         for each cache level, nearest first: what one core reads from it, streaming
     store_gbs         for each cache level: what one core writes to it, streaming over lines that it holds already
@@ -27,6 +27,8 @@ class Peaks:
     memory_tile_gbs   what one core reads from memory line by line, with eight vectors of products on each line before
                       the next: what waits for a line keeps the loads behind it from beginning
     memory_asked_gbs  the same where each line is prefetched a page ahead
+    last_share        the share of the last cache's bytes in which a core finds again what it read: others, of this
+                      machine or of other guests of its hypervisor, keep the rest
     cache_ns          for each cache level: the nanoseconds from a load to its use, where nothing was fetched before
     memory_ns         the same from memory; both are always the family's
     """
@@ -38,6 +40,7 @@ class Peaks:
     memory_gbs_all: float
     memory_tile_gbs: float
     memory_asked_gbs: float
+    last_share: float
     cache_ns: tuple[float, ...]
     memory_ns: float
 

@@ -28,7 +28,8 @@ RATIOS: Final[Mapping[str, float]] = {
     "dots": 5.0,  # one family's instruction may be another's loop of microcode
     "fork_seconds": 20.0,
     "wake_seconds": 50.0,
-    # A share of what others use, too.
+    # What others use, too.
+    "last_share": 32.0,
     **dict.fromkeys(("memory_gbs", "memory_store_gbs", "memory_gbs_all", "memory_tile_gbs", "memory_asked_gbs"), 8.0),
 }
 """Where estimates are worse."""
@@ -48,11 +49,12 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     "add_beside_cycles": (0.0, 4.0),
     "chain": (1.0, 4.0),
     "subnormal_cycles": (0.0, 1000.0),
+    "last_share": (0.0, 1.0),
 }
 """What no processor is outside of; these alone bound the last three."""
 
 _UNBOUND: Final = ("add_beside_cycles", "chain", "subnormal_cycles")
-_MORE_IS_BETTER: Final = ("GHz", "GB/s")
+_MORE_IS_BETTER: Final = ("GHz", "GB/s", "share")
 _SLACK: Final = 1.15
 """Measurements that should be in order may be out of it by so much."""
 

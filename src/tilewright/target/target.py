@@ -56,6 +56,8 @@ class Target(Abilities):
 
     `core` says what one core does (core.py) and `peaks` what caches and memory deliver (peaks.py): estimates of the row
     `family` of families.py, measured on this machine (`measured`), or put in by hand (`with_core`, `with_peaks`).
+    `kept_caches` are the caches as far as others leave them to this machine (`Peaks.last_share`): what decides whether
+    data is found again.
     `origins` has for each of these numbers that is no estimate where it comes from: see `origin`. Targets that differ
     in it alone are equal.
     """
@@ -74,6 +76,11 @@ class Target(Abilities):
     core: Core
     peaks: Peaks
     origins: Origins = field(default=Origins(), compare=False)
+    kept_caches: tuple[Cache, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kept = (*self.caches[:-1], *[last.part(self.peaks.last_share) for last in self.caches[-1:]])
+        object.__setattr__(self, "kept_caches", kept)
 
     def __hash__(self) -> int:
         return hash((self.name, self.features, self.core.fma_cycles, self.peaks.memory_gbs))

@@ -31,7 +31,7 @@ def fits(size: float, target: Target, *, own: bool = True) -> int:
     """The nearest cache that keeps most of a working set, which each core has of its `own`, or which all share; one
     beyond the last is memory. The first cache has to keep all of it: results, stacks and what streams by go through
     it."""
-    for cache in target.caches:
+    for cache in target.kept_caches:
         found = kept(size, cache, cache.shared if own and cache.level > 2 else 1)
         if found >= (1 if cache.level == 1 else 1 / 2):
             return cache.level
@@ -40,7 +40,7 @@ def fits(size: float, target: Target, *, own: bool = True) -> int:
 
 def level_of_sets(apart: int, rows: int, target: Target) -> int:
     """The nearest level of cache that has room in its sets for a line of each of so many rows."""
-    for cache in target.caches:
+    for cache in target.kept_caches:
         if rows <= room_in(cache.room(apart)):
             return cache.level
     return memory(target)
@@ -64,7 +64,7 @@ def rewrite_seconds(size: float, within: float, target: Target) -> float:
 
 def _again(size: float, within: float, target: Target, *, stores: bool) -> float:
     cycles, left = 0.0, size
-    for cache in target.caches:
+    for cache in target.kept_caches:
         found = left * kept(within, cache)
         cycles, left = cycles + found * byte_cycles(cache.level, target, stores=stores), left - found
     return (cycles + left * byte_cycles(memory(target), target, stores=stores)) / target.core.hertz

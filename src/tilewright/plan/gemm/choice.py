@@ -278,7 +278,7 @@ def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
     if size.any_rows:
         all_tiles = -(-all_tiles // MANY)
     found = {all_tiles: None}
-    for cache in target.caches[1:]:
+    for cache in target.kept_caches[1:]:
         fitting = int(room_in(cache.bytes) / (2 * cache.shared)) // (size.terms * size.element.bytes * tile.rows)
         blocks = -(-all_tiles // max(fitting, 1))
         if fitting > 0 and blocks > 1:
@@ -290,7 +290,7 @@ def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> 
     """How many panels are worked on for all rows before others are; None where all stay in the last cache while block
     after block of rows passes by. Groups are so many, and evenly many, that threads can share them, with `blocks`
     blocks of rows in each."""
-    panels, last = size.panels(tile), target.caches[-1]
+    panels, last = size.panels(tile), target.kept_caches[-1]
     most = int(room_in(last.bytes) / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes)
     if panels <= max(most, 1):
         return None

@@ -93,7 +93,7 @@ class CostModel:
     def __init__(self, flow: Dataflow, target: Target) -> None:
         self.flow, self.target, self._lanes = flow, target, target.lanes(f32)
         self.start = target.core.kernel_seconds
-        self._weights_stay = kept(sum(flow.bytes(v) for v in flow.constants), target.caches[-1])
+        self._weights_stay = kept(sum(flow.bytes(v) for v in flow.constants), target.kept_caches[-1])
         self.transfer = cache(self._transfer)
         self.compute = cache(self._compute)
         self._points = cache(self._count_points)

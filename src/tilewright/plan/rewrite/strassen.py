@@ -24,7 +24,7 @@ from tilewright.target.transfer import kept, memory, panel_cycles
 
 def keeps_all(constants: int, target: Target) -> bool:
     """Whether differences are stored, too, in a module with this many bytes of constants: if all fit a cache."""
-    return kept(constants, target.caches[-1]) == 1
+    return kept(constants, target.kept_caches[-1]) == 1
 
 
 def pays(sums: Sums, target: Target, stored: bool) -> bool:
