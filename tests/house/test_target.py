@@ -24,12 +24,13 @@ from tilewright.target.families import BY_NAME, FAMILIES, estimate_core, estimat
 from tilewright.target.features import ARCHITECTURES, LEVELS, choose_cpu, close, known_features, remove
 from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_caches, read_quota
 from tilewright.target.instructions import INSTRUCTIONS
-from tilewright.target.measure import Engine, measure
+from tilewright.target.measure import Engine, measure, share_kept
 from tilewright.target.plausible import KEPT, UNSETTLED, put_into
 from tilewright.target.probes import core_probes, print_module
 from tilewright.target.show import describe
 from tilewright.target.streams import PRODUCTS, STEP, print_streams
 from tilewright.target.target import describe_host
+from tilewright.target.transfer import fits, memory
 
 NAMES = [name for name in target_names() if name != "native"]
 on_x86 = pytest.mark.skipif(current_host().architecture != "x86_64", reason="needs an x86-64 machine")
@@ -648,6 +649,9 @@ BF16 = "dots.x86.avx512bf16.dot_bf16"
         ({"cache_gbs.1": 200.0, "cache_gbs.2": 210.0}, {}),
         ({"memory_gbs_all": 20.0, "memory_gbs": 30.0}, {"memory_gbs_all": "measured 20, but one core reads 30"}),
         ({"memory_tile_gbs": 5.0, "memory_asked_gbs": 9.0}, {}),
+        ({"last_share": 0.3}, {}),
+        ({"last_share": 0.01}, {"last_share": "measured 0.01, but the estimate is 1"}),
+        ({"last_share": 1.5}, {"last_share": "measured 1.5, but no processor is outside of 0 to 1"}),
         ({"memory_tile_gbs": 1.0}, {"memory_tile_gbs": "measured 1, but the estimate is 16"}),
         ({"memory_gbs": 1.0}, {"memory_gbs": "measured 1, but the estimate is 16"}),
         ({"subnormal_cycles": 500.0}, {}),
@@ -783,6 +787,50 @@ def test_caches_and_their_rates_go_together() -> None:
     with pytest.raises(ValueError, match="for each of 3 caches"):
         Target.parse("x86-64-v3").with_peaks(cache_gbs=[1.0])
     assert Target.parse("x86-64-v3").with_core(subnormal_cycles=0).core.subnormal_cycles == 0
+
+
+MIB = 1 << 20
+
+
+def passes(kept: float) -> list[tuple[int, float]]:
+    """Sets of a cache of 32 MiB that keeps so many bytes, at 40 GB/s and memory at 10: those of half as many are kept
+    whole, larger ones in part."""
+    found = [(size, min(max(2 * (1 - size / kept), 0.0), 1.0)) for size in (MIB, *range(4 * MIB, 33 * MIB, 4 * MIB))]
+    return [(size, size * (part / 40 + (1 - part) / 10) * 1e-9) for size, part in found]
+
+
+@pytest.mark.parametrize(
+    ("rows", "far", "share"),
+    [
+        (passes(16 * MIB), 10.0, 0.375),  # half of a set of 12 MiB
+        (passes(2 * MIB), 10.0, 2.5 / 32),  # between the sets of 1 and 4 MiB
+        (passes(64 * MIB), 10.0, 1.0),
+        (passes(64 * MIB), 50.0, None),  # nothing is faster than memory
+        (passes(64 * MIB), None, None),
+        ([(MIB, 1e-4), (4 * MIB, None)], 10.0, None),
+    ],
+    ids=["half", "little", "all", "slow", "no memory", "unsettled"],
+)
+def test_the_share_of_a_cache_is_where_half_of_a_set_is_found_again(
+    rows: list[tuple[int, float | None]], far: float | None, share: float | None
+) -> None:
+    assert share_kept(rows, 32 * MIB, far) == (share if share is None else pytest.approx(share, rel=0.05))
+
+
+def test_what_others_use_of_the_last_cache_keeps_nothing() -> None:
+    v3 = Target.parse("x86-64-v3")
+    last = v3.caches[-1]
+    assert v3.kept_caches == v3.caches
+    less = v3.with_peaks(last_share=0.4)
+    ways = round(0.4 * last.ways)
+    assert less.kept_caches == (
+        *v3.caches[:-1],
+        dataclasses.replace(last, bytes=last.sets * ways * last.line, ways=ways),
+    )
+    assert less.caches == v3.caches
+    size = last.bytes // 2
+    assert fits(size, v3, own=False) == 3 and fits(size, less, own=False) == memory(less)
+    assert v3.with_peaks(last_share=0.001).kept_caches[-1].ways == 1
 
 
 @pytest.mark.parametrize("name", target_names())
@@ -931,6 +979,7 @@ memory_store_gbs                 8  GB/s    estimate
 memory_gbs_all                  32  GB/s    estimate
 memory_tile_gbs                 16  GB/s    estimate
 memory_asked_gbs                16  GB/s    estimate
+last_share                       1  share   estimate
 cache_ns.1                    1.67  ns      estimate
 cache_ns.2                    3.67  ns      estimate
 cache_ns.3                      20  ns      estimate

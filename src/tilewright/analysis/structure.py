@@ -43,7 +43,7 @@ def form_of(function: Function) -> Form:
         kind = type(value)
         if kind in _PLAIN:
             words.append(value)
-        elif kind is tuple:
+        elif isinstance(value, tuple):
             words.append((_TUPLE, len(value)))
             waiting += value[::-1]
         elif not isinstance(value, Node):

@@ -7,10 +7,11 @@ figure that is not settled is None. Nothing here judges what was found: plausibl
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from .core import DOTS, Figures
@@ -99,8 +100,8 @@ def measure_streams(target: Target, host: Host) -> dict[str, float | None]:
                 ("memory_asked_gbs", _pieces(asked, place, piece, size, flush)),
             ):
                 found.update(_rates(settle({name: run}, _MEMORY_SECONDS), {name: piece}))
-            last = found[f"cache_gbs.{len(sizes)}"], found["memory_gbs"]
-            found["last_share"] = _last_share(read, place, size, target.caches[-1].bytes, last)
+            passes = _passes(read, place, size, sizes[-1], target.caches[-1].bytes)
+            found["last_share"] = share_kept(passes, target.caches[-1].bytes, found["memory_gbs"])
             cores = min(target.cores, host.cores)
             found["memory_gbs_all"] = _all_cores(read, flush, place, size, cores) if cores > 1 else found["memory_gbs"]
     return found
@@ -218,32 +219,46 @@ def _figures(cycles: Figures, target: Target) -> dict[str, float | None]:
     return out
 
 
-def _last_share(
-    read: Callable[..., int], place: int, size: int, last: int, gbs: tuple[float | None, float | None]
-) -> float | None:
-    """The share of the `last` cache's bytes that is found again half: of sets of eighths of it, read again and again,
-    the usual pass takes so long that half of the bytes came at each of two rates, the cache's and memory's. The usual
-    pass, not the best one: others who use the cache are there when programs run, too. A cache that keeps the largest
-    set there is room for is taken as whole."""
-    near, far = gbs
-    if near is None or far is None or near <= far:
-        return None
-    end, before = time.perf_counter() + _SHARE_SECONDS, (0.0, 1.0)
-    for part in range(last // 8, min(last, size) + 1, last // 8):
-        spans = list[float]()
-        read(place, part // STEP * STEP, 1)
-        while len(spans) < _PASSES:
-            if time.perf_counter() > end:
-                return None
-            took = Clock().time(lambda: read(place, part // STEP * STEP, 1))
-            spans += [] if took is None else [took]
-        took = sorted(spans)[_PASSES // 2] / part * 1e9
-        found = (1 / far - took) / (1 / far - 1 / near)
+def _passes(
+    read: Callable[..., int], place: int, size: int, first: int, last: int
+) -> Iterator[tuple[int, float | None]]:
+    """Sets of bytes that are read again and again, from `first` on by eighths of the last cache, with the seconds of
+    the usual pass over each. The usual pass, not the best one: others who use the cache are there when programs run,
+    too."""
+    end = time.perf_counter() + _SHARE_SECONDS
+    for part in (first, *range(last // 8, min(last, size) + 1, last // 8)):
+        whole = part // STEP * STEP
+        yield whole, _usual(functools.partial(read, place, whole, 1), end)
+
+
+def share_kept(passes: Iterable[tuple[int, float | None]], last: int, far: float | None) -> float | None:
+    """The share of the `last` cache's bytes that is found again half: the set of which half came at the rate of the
+    fastest set, half at memory's, `far` GB/s. A cache that keeps the largest set is taken as whole; None where a
+    pass is not settled, or no set is faster than memory."""
+    near, before = 0.0, (0.0, 1.0)
+    for size, seconds in passes:
+        if seconds is None or far is None:
+            return None
+        rate = size / seconds * 1e-9
+        near = max(near, rate)
+        found = (1 / far - 1 / rate) / (1 / far - 1 / near) if near > far else 1.0
         if found < 1 / 2:
             held, kept = before
-            return (held + (part - held) * (kept - 1 / 2) / (kept - found)) / last
-        before = part, found
-    return 1.0
+            return (held + (size - held) * (kept - 1 / 2) / (kept - found)) / last
+        before = size, found
+    return 1.0 if near > (far or near) else None
+
+
+def _usual(run: Callable[[], object], end: float) -> float | None:
+    """The median of the seconds of `_PASSES` runs after one; None where there is no time for so many."""
+    spans = list[float]()
+    run()
+    while len(spans) < _PASSES:
+        if time.perf_counter() > end:
+            return None
+        took = Clock().time(run)
+        spans += [] if took is None else [took]
+    return sorted(spans)[_PASSES // 2]
 
 
 def _all_cores(read: Callable[..., int], flush: Callable[..., int], place: int, size: int, cores: int) -> float | None:
