@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 from chosen import candidates_of, schedule_for
@@ -10,7 +12,7 @@ from inner_loops import inner_loops
 import tilewright as tw
 from tilewright.loops.edit import statements
 from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import Fence, Function
+from tilewright.loops.nodes import Fence, Function, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
@@ -73,6 +75,42 @@ def test_orders(tile: tuple[int, ...], target: Target, ordered: bool, fenced: in
     evaluate(function, arrays)
     evaluate(made, copies)
     np.testing.assert_array_equal(arrays["y"], copies["y"])  # to the last bit: no sum is added up in another order
+
+
+def difference(rows: int, vectors: int, terms: int = 4) -> Function:
+    """A tile of products with a difference of two operands, some terms written out."""
+    columns, one, all_terms = vectors * 8, f"t[ramp(r*{vectors * 8} + v*8, 1, 8)]", 4 * terms
+    x, w = all_terms * rows, all_terms * columns
+    place = f"ramp((c*{terms} + k)*{columns} + v*8, 1, 8)"
+    return unroll(
+        parse(f"""
+func f(x: f32[{x}], w: f32[{w}], u: f32[{w}], y: f32[{rows * columns}]):
+  alloc t: f32[{rows * columns}] in register
+  unroll r in 0..{rows}, v in 0..{vectors}:
+    {one} = broadcast(0.0, 8)
+  for c in 0..4:
+    unroll k in 0..{terms}, v in 0..{vectors}, r in 0..{rows}:
+      {one} = fma(broadcast(x[(c*{terms} + k)*{rows} + r], 8), w[{place}] - u[{place}], {one})
+  unroll r in 0..{rows}, v in 0..{vectors}:
+    y[ramp(r*{columns} + v*8, 1, 8)] = {one}
+""")
+    )
+
+
+def test_what_sums_compute_of_loads_is_in_one_register() -> None:
+    """Twelve sums, three differences and an element fill 16 registers: rows stand together, and nothing is loaded
+    again. Two loads for each difference would have no room."""
+    function = difference(4, 3)
+    made = order_sums(function, V3)
+    assert made is not function and fences(made) == 0
+    found = [s.value for s in statements(made.body) if type(s) is Store and "fma" in str(s)]
+    elements = [str(value).split(",")[0] for value in found]
+    assert len(list(groupby(elements))) == len(set(elements))  # each element once
+    arrays = {p.name: np.arange(1, 1 + int(p.shape[0].value), dtype=np.float32) for p in function.params}  # type: ignore[attr-defined]
+    copies = {name: array.copy() for name, array in arrays.items()}
+    evaluate(function, arrays)
+    evaluate(made, copies)
+    np.testing.assert_array_equal(arrays["y"], copies["y"])
 
 
 def test_where_nothing_is_operated_on_in_memory_all_stays() -> None:

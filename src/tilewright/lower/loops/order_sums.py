@@ -9,12 +9,14 @@
 The taps of a window read the same elements again, a tile later. LLVM loads an element once, and keeps it to its last
 use: of more than there are registers it puts some on the stack, sums among them, each of which then waits for its
 store. So sums stand together that read the same as one of their operands, where that takes the fewest loads, or they
-stay as they are; and before the first load of what has no room to stay is a fence, so that it is loaded again. Of each
-sum the order stays as it is: results are the same to the last bit.
+stay as they are; and before the first load of what has no room to stay is a fence, so that it is loaded again. What
+sums share may be computed of loads, a difference of two say: it is in one register, and computed again behind a fence.
+Of each sum the order stays as it is: results are the same to the last bit.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -33,11 +35,12 @@ from tilewright.types.scopes import Scope
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A statement that adds to a vector in registers, its place; and what it loads from memory."""
+    """A statement that adds to a vector in registers, its place; and its operands: what it loads from memory, or
+    computes of that as other sums do."""
 
     statement: Store
     place: tuple[Expr, ...]
-    loaded: tuple[Load, ...]
+    operands: tuple[Expr, ...]
 
 
 def order_sums(function: Function, target: Target) -> Function:
@@ -85,8 +88,8 @@ def _ordered(run: list[Stmt], registers: int) -> Sequence[Stmt]:
     places = {s.indices for s in sums}
     if len(sums) < registers // 2 or len(sums) == len(places) or not _lie_apart(sums[0].buffer, places):
         return run
-    found = [_sum(s) for s in sums]
-    least = max(len(s.loaded) for s in found)
+    found = _with_operands(sums)
+    least = max(len(s.operands) for s in found)
     room = max(registers - len(places), least)
     if _most_alive(found) <= room:
         return run
@@ -110,30 +113,51 @@ def _lie_apart(buffer: Buffer, places: Iterable[tuple[Expr, ...]]) -> bool:
     return True
 
 
-def _sum(s: Store) -> _Sum:
-    """The statement with its loads by simplified places, so that equal ones are one."""
+def _with_operands(sums: Sequence[Store]) -> list[_Sum]:
+    """The statements with their loads at simplified places, so that equal ones are one, and their operands."""
 
     def plain(e: Load) -> Load:
-        return e if e.buffer.scope is Scope.REGISTER else e.replace(indices=tuple(map(simplify, e.indices)))
+        return e if _is_register(e) else e.replace(indices=tuple(map(simplify, e.indices)))
 
-    made = map_loads(s, plain)
-    assert isinstance(made, Store)
-    loads = dict.fromkeys(e for e in preorder(made.value) if type(e) is Load and e.buffer.scope is not Scope.REGISTER)
-    return _Sum(made, made.indices, tuple(loads))
+    made = [s for s in (map_loads(s, plain) for s in sums) if isinstance(s, Store)]
+    shared = Counter(part for s in made for part in set(preorder(s.value)))
+    return [_Sum(s, s.indices, tuple(dict.fromkeys(_operands(s.value, shared)))) for s in made]
+
+
+def _operands(value: Expr, shared: Counter[Node]) -> Iterator[Expr]:
+    """Of a sum's parts that are loaded, or computed of loads alone, the largest that other sums have, too."""
+    loads = _loads(value)
+    if type(value) is Load or (shared[value] > 1 and loads and not any(map(_is_register, loads))):
+        if not _is_register(value):
+            yield value
+    else:
+        for part in value.children():
+            if isinstance(part, Expr):
+                yield from _operands(part, shared)
+
+
+def _loads(value: Expr) -> list[Load]:
+    """The loads in an expression, each once."""
+    return [e for e in preorder(value) if type(e) is Load]
+
+
+def _is_register(e: Expr) -> bool:
+    """Whether an expression is read from a register of vectors."""
+    return type(e) is Load and e.buffer.scope is Scope.REGISTER
 
 
 def _most_alive(sums: Sequence[_Sum]) -> int:
-    """The most loaded values that are used at or behind a statement, and were loaded at or before it."""
-    first: dict[Load, int] = {}
-    last: dict[Load, int] = {}
+    """The most operands that are used at or behind a statement, and were made at or before it."""
+    first: dict[Expr, int] = {}
+    last: dict[Expr, int] = {}
     for n, s in enumerate(sums):
-        for load in s.loaded:
-            first.setdefault(load, n)
-            last[load] = n
+        for operand in s.operands:
+            first.setdefault(operand, n)
+            last[operand] = n
     change = [0] * (len(sums) + 1)
-    for load, n in first.items():
+    for operand, n in first.items():
         change[n] += 1
-        change[last[load] + 1] -= 1
+        change[last[operand] + 1] -= 1
     most = alive = 0
     for step in change:
         alive += step
@@ -141,14 +165,14 @@ def _most_alive(sums: Sequence[_Sum]) -> int:
     return most
 
 
-def _together(sums: Sequence[_Sum], operand: int) -> list[_Sum] | None:
-    """The sums that load the same as an operand together, in the order of the first of them; None where that changes
-    the order in which a vector is added to, or where a sum has no such operand."""
-    groups: dict[Load, list[_Sum]] = {}
+def _together(sums: Sequence[_Sum], place: int) -> list[_Sum] | None:
+    """The sums that have the same operand at a place together, in the order of the first of them; None where that
+    changes the order in which a vector is added to, or where a sum has no such operand."""
+    groups: dict[Expr, list[_Sum]] = {}
     for s in sums:
-        if len(s.loaded) <= operand:
+        if len(s.operands) <= place:
             return None
-        groups.setdefault(s.loaded[operand], []).append(s)
+        groups.setdefault(s.operands[place], []).append(s)
     found = [s for group in groups.values() for s in group]
     number = {id(s): n for n, s in enumerate(sums)}
     last: dict[tuple[Expr, ...], int] = {}
@@ -161,26 +185,27 @@ def _together(sums: Sequence[_Sum], operand: int) -> list[_Sum] | None:
 
 def _fenced(sums: Sequence[_Sum], room: int) -> tuple[int, list[Stmt]]:
     """How many loads the sums take, and they with fences before those that load what had no room to stay: of more
-    values than there is `room` for, those go that are used last."""
-    uses: dict[Load, list[int]] = {}
+    operands than there is `room` for, those go that are used last."""
+    uses: dict[Expr, list[int]] = {}
     for n, s in reversed(list(enumerate(sums))):
-        for load in s.loaded:
-            uses.setdefault(load, []).append(n)
-    held: set[Load] = set()
-    gone: set[Load] = set()
+        for operand in s.operands:
+            uses.setdefault(operand, []).append(n)
+    loads = {operand: len(_loads(operand)) for operand in uses}
+    held: set[Expr] = set()
+    gone: set[Expr] = set()
     made: list[Stmt] = []
     count = 0
     for s in sums:
-        if not gone.isdisjoint(s.loaded):
+        if not gone.isdisjoint(s.operands):
             made.append(Fence())
             held, gone = set(), set()
-        count += sum(load not in held for load in s.loaded)
-        while len(held.union(s.loaded)) > room:
-            latest = max(held.difference(s.loaded), key=lambda load: uses[load][-1])
+        count += sum(loads[operand] for operand in s.operands if operand not in held)
+        while len(held.union(s.operands)) > room:
+            latest = max(held.difference(s.operands), key=lambda operand: uses[operand][-1])
             held.remove(latest)
             gone.add(latest)
-        for load in s.loaded:
-            uses[load].pop()
-        held = {load for load in held.union(s.loaded) if uses[load]}
+        for operand in s.operands:
+            uses[operand].pop()
+        held = {operand for operand in held.union(s.operands) if uses[operand]}
         made.append(s.statement)
     return count, made

@@ -44,7 +44,8 @@ class Choice:
     (`first_packs`) by the first of these as it reads them; so are differences of two constants (before their tiles
     where rows are dynamic), or each tile takes them. With a `dot`, products are added up by an instruction, or of wider
     copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do not
-    lie ready. The rows of a tile are those of `beside` batches, such as rows of an image."""
+    lie ready. The rows of a tile are those of `beside` batches, such as rows of an image. With `next_row`, the row of
+    an image that windows reach next is prefetched meanwhile."""
 
     tile: RegisterTile
     block_tiles: int
@@ -62,6 +63,7 @@ class Choice:
     first_packs: bool = False
     dot: Dot | None = None
     beside: int = 1
+    next_row: bool = False
 
     @property
     def panel_columns(self) -> int:
@@ -260,7 +262,8 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Itera
 
 def _as_it_lies(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choice]:
     """Panels are read where they are; sums may be cut where a cache has no room in the sets that rows begin in."""
-    plain = Choice(tile, size.row_tiles(tile), None, False, size.constant_rows)
+    far = fits(size.vector.image, target) > 2
+    plain = Choice(tile, size.row_tiles(tile), None, False, size.constant_rows, next_row=far)
     yield plain
     if size.constant_rows and size.axes == 1:
         yield replace(plain, prefetch=target.caches[0].line // size.vector.bytes)

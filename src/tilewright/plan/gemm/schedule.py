@@ -29,6 +29,7 @@ from tilewright.plan.gemm.shape import Product, recognise
 from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
+from tilewright.plan.tile.next_rows import prefetch_next_row
 from tilewright.plan.tile.registers import compute_near, hold_sums, keep_near, sums_apart
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
@@ -122,7 +123,10 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
+    axes = s.get_loops(dot)
     nest = tile_loops(s, found, choice)
+    if choice.next_row:
+        prefetch_next_row(s, found, found.vector, axes, tiling.inside_of(s, dot, nest.tiles)[0])
     hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and tiling.is_bounded(s, dot, nest.together):
         s.pad_sum(dot, nest.together)

@@ -17,6 +17,7 @@ from tilewright.expr.nodes import Const, const
 from tilewright.loops.edit import blocks
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums, pays
+from tilewright.plan.tile.next_rows import image_bytes
 from tilewright.target import Target
 
 
@@ -25,7 +26,8 @@ class Lies:
     """How an operand lies in memory: whether it is a constant; whether it is a tensor, each dimension indexed by one
     axis, or a window; bytes of an element, from one row to the next, of all that a batch reads, and of the tensor;
     elements from one column (of the elements: from one row of the result) to the next, None where they lie unevenly;
-    the type of an element; whether the terms that an instruction takes together lie side by side."""
+    the type of an element; whether the terms that an instruction takes together lie side by side; bytes of an image
+    that windows move over row by row, 0 for none."""
 
     constant: bool
     plain: bool
@@ -36,6 +38,7 @@ class Lies:
     step: int | None
     dtype: DType
     side_by_side: bool
+    image: int = 0
 
     def taken(self, each: int, terms: float) -> Lies:
         """The operand as a copy of it that has `each` bytes of all terms of an instruction together, and so many times
@@ -295,6 +298,7 @@ def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[
         step=step,
         dtype=operand.buffer.dtype,
         side_by_side=found.summed is not None and operand.step(found.block.axes[found.summed].var) == 1,
+        image=image_bytes(found, operand),
     )
 
 

@@ -27,7 +27,6 @@ from tilewright.analysis.contractions import Contraction
 from tilewright.analysis.memory import writers_of
 from tilewright.analysis.sizes import known
 from tilewright.analysis.zero_terms import left_out
-from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
@@ -41,6 +40,7 @@ from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
+from tilewright.plan.tile.next_rows import prefetch_next_row
 from tilewright.plan.tile.packing import copy_vectors, own_copy, pack
 from tilewright.plan.tile.registers import hold_sums, lay_out, sums_apart
 from tilewright.schedule.find import find_block, find_buffer
@@ -115,7 +115,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             return
         line = target.caches[0].line // size.vector.bytes if size.axes == 1 else 0
         ahead = target.page // target.caches[0].line
-        far = _next_row(shape.found) is not None and fits(_image_bytes(shape.found), target) > 2
+        far = fits(size.element.image, target) > 2
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.vector.bytes), 1)
         for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, most_vectors=most):
             offered = (1, lanes // tile.rows if lanes % tile.rows == 0 else 1) if size.any_rows else (0,)
@@ -144,15 +144,14 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         results, sums = results_apart(s, found)
         write, tile_sums = sums_apart(s, dot)
         panel, points = _pack_operands(s, found, choice)
-        next_row, axes = _next_row(found) if choice.next_row else None, s.get_loops(dot)
+        axes = s.get_loops(dot)
         panels, tiles, row, lane, outer = _order_loops(s, found, choice)
         terms = tiling.inside_of(s, dot, tiles)[0]
         if choice.prefetch and choice.distance:
             written = known(found.extents[found.reduce[0]]) // tiling.extent(s, terms)
             s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
-        if next_row is not None:
-            axis, later = next_row
-            s.attempt(s.prefetch, found.broadcast.buffer.name, axes[axis], later, terms)
+        if choice.next_row:
+            prefetch_next_row(s, found, found.broadcast, axes, terms)
         _hold_transposed(s, found, [write], tiles, tile_sums, "register")
         moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
         s.reorder(*sorted(tiling.inside_of(s, write, tiles), key=lambda v: v in moving))
@@ -254,29 +253,6 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     read = share * constant * panel_cycles(source, target, asked=choice.prefetch > 0)
     first = share * found * min(tile.rows / rows, 1.0)  # the others find a panel in a cache
     return found - first + target.core.together(first, read)
-
-
-def _next_row(found: Contraction) -> tuple[int, int] | None:
-    """The axis along which windows move from row to row of an image, and after how many of its iterations they begin
-    with the last row that the next one reaches; None where they overlap along none. What lies in a far cache or memory
-    comes row by row of each channel, in pieces too short for prefetchers to follow."""
-    for n in reversed(found.batch):
-        for index in found.broadcast.load.indices:
-            moved = polynomial(index)
-            step = moved.get((found.block.axes[n].var,), 0)
-            taps = [(f, known(found.extents[r])) for r in found.reduce if (f := moved.get((found.block.axes[r].var,)))]
-            if step > 0 and taps:
-                return n, 1 + sum(factor * (extent - 1) for factor, extent in taps) // step
-    return None
-
-
-def _image_bytes(found: Contraction) -> int:
-    """Bytes of one image: of the dimensions that sums go through."""
-    summed = {found.block.axes[n].var for n in found.reduce}
-    load = found.broadcast.load
-    places = zip(load.indices, load.buffer.shape, strict=True)
-    extents = [known(e) for index, e in places if not summed.isdisjoint(index.variables)]
-    return math.prod(extents) * load.dtype.bytes
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

@@ -1,8 +1,9 @@
 """Whether a convolution with a 3x3 kernel is better computed as Winograd's: how long it takes. How far off it is says
 ops/accuracy.py; if factors may be rounded to bf16, so may those of the products of the smallest tiles.
 
-Products take the price of their contraction, or the time to read the filters from memory, whichever is longer:
-filters arrive while products run. Transforms take the instructions of their definitions (ops/winograd.py), or the time
+Products take the price of their contraction, the time to read the filters from memory, or that to read factors and
+write products where caches keep too few of them, whichever is longest: all of that is moved while products run.
+Transforms take the instructions of their definitions (ops/winograd.py), or the time
 to read and write the values between the kernels, whichever is longer.
 """
 
@@ -21,6 +22,7 @@ from tilewright.plan.price.convolution import Sizes, channels_fit, direct_second
 from tilewright.plan.transforms.winograd import Tiling, transform_seconds
 from tilewright.plan.transforms.winograd_last import last_seconds
 from tilewright.target import Target
+from tilewright.target.transfer import reread_seconds, rewrite_seconds
 
 Filters = np.ndarray[Any, Any]
 
@@ -66,4 +68,6 @@ def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) 
     behind = replace(tiling, channels=sizes.outputs, bytes=f32.bytes, beside=tiling.products)
     before = replace(tiling, beside=behind.products)
     around = last_seconds(before, behind, target) if sizes.dynamic else transform_seconds(before, behind, target)
-    return max(least_seconds(sums, target), filters) + around
+    moved = reread_seconds(tiling.products, before.between, target)
+    moved += rewrite_seconds(behind.products, before.between, target)
+    return max(least_seconds(sums, target), filters, moved) + around
