@@ -108,6 +108,20 @@ class Tiling:
         """The bytes that pass through the caches from the input transform to the output transform."""
         return self.products + self.beside
 
+    def input_seconds(self, target: Target) -> float:
+        """Seconds in which the bytes of the input transform move: an image is read, factors are written."""
+        image = reread_seconds(self._pixels(self.step), self.between, target)
+        return image + rewrite_seconds(self.products, self.between, target)
+
+    def output_seconds(self, target: Target) -> float:
+        """Seconds in which those of the output transform move: products are read, an image is written."""
+        image = rewrite_seconds(self._pixels(self.size), self.between, target)
+        return image + reread_seconds(self.products, self.between, target)
+
+    def _pixels(self, edge: int) -> int:
+        """The bytes of the images of which each tile has so many rows and columns of its own."""
+        return self.images * self.channels * self.rows * self.columns * edge**2 * f32.bytes
+
 
 class WinogradInput(Template[Tiling, InputChoice]):
     """Kernels with an input transform."""
@@ -156,8 +170,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
         cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
         staged = [(t.half, together * t.half), (t.padded, t.padded if choice.padded_once else 0)]
         between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
-        busy, stored = cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target)
-        return core.kernel_seconds + core.together(busy, stored)
+        return core.kernel_seconds + core.together(cycles / core.hertz + between, t.input_seconds(target))
 
     def apply(self, s: Schedule, shape: Tiling, choice: InputChoice) -> Schedule:
         _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
@@ -218,8 +231,7 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         column = edge * core.load_cycles + made * core.add_cycles + size * core.store_cycles
         cycles = -(-t.channels // lanes) * tiles * (edge + size) * column
         cycles += transpose_cycles(tiles * size * size * t.channels, lanes, target)
-        busy, read = cycles / core.hertz, reread_seconds(t.products, t.between, target)
-        return core.kernel_seconds + core.together(busy, read)
+        return core.kernel_seconds + core.together(cycles / core.hertz, t.output_seconds(target))
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
         block = with_epilogue(s, "winograd_columns")

@@ -60,8 +60,7 @@ class WinogradInputLast(_ChannelsLast):
     block = "winograd_input_last"
 
     def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
-        moving = rewrite_seconds(shape.products, shape.between, target)
-        return _seconds(shape, choice, input_terms, shape.edge, moving, target)
+        return _seconds(shape, choice, input_terms, shape.edge, shape.input_seconds(target), target)
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
         images, rows, _, row, column, channels = s.get_loops(self.block)
@@ -88,8 +87,7 @@ class WinogradOutputLast(_ChannelsLast):
     block = "winograd_columns_last"
 
     def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
-        moving = reread_seconds(shape.products, shape.between, target)
-        return _seconds(shape, choice, output_terms, shape.size, moving, target)
+        return _seconds(shape, choice, output_terms, shape.size, shape.output_seconds(target), target)
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
         block = with_epilogue(s, self.block)
@@ -113,7 +111,7 @@ def _seconds(
     t: Tiling, c: LanesChoice, terms: Callable[..., Sequence[Expr]], made: int, moving: float, target: Target
 ) -> float:
     """Seconds for vectors of channels of tiles: their rows or columns, `made` of each, which the stack keeps, then the
-    other ones. Products need `moving` seconds from cache to cache."""
+    other ones. All bytes need `moving` seconds from cache to cache."""
     core, sums = target.core, count_sums(terms, t.edge, t.size, t.stride)
     each = t.edge * core.load_cycles + sums * core.add_cycles + made * core.store_cycles
     vectors = t.images * t.rows * t.columns * -(-t.channels // min(c.lanes, target.lanes(f32)))
