@@ -197,9 +197,10 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
         read = w.rows.stride * w.columns.stride * c.columns
         image = w.rows.size * w.rows.stride * w.columns.size * w.columns.stride * column
         far = image * (w.images if w.images < MANY else 1) > second.bytes  # many images are outside of channels
-        apart = 0.0
-        if image * w.images > second.bytes and 2 * column >= target.page:  # so few on a page that nothing follows them
-            apart = pieces_cycles(read, column, 3, target)
+        apart, level = 0.0, max(_level(w, target), 3)
+        few = 2 * column >= target.page  # so few on a page that nothing follows them
+        if image * w.images > second.bytes and (few or level == memory(target)):
+            apart = pieces_cycles(read, column, level, target)
         if (rows * w.columns.stride + 1) * w.columns.size <= room_in(room):
             return apart + read * (whole - piece) * byte_cycles(3 if far else 2, target)
         return apart + pieces * whole * crowded * byte_cycles(3 if crowded > 1 and far else 2, target)
@@ -211,12 +212,17 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
 def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
     """Cycles in which columns of tiles wait for memory: what they read and store of a row is a piece that nothing has
     followed there, as far as rows are on pages of their own."""
-    row, tiles = w.columns.size * w.channels * w.out.dtype.bytes, -(-w.columns.size // c.columns)
-    size = w.images * w.rows.size * row
-    if c.order is not Order.COLUMNS or fits(size * (1 + w.rows.stride * w.columns.stride), target) < memory(target):
+    if c.order is not Order.COLUMNS or _level(w, target) < memory(target):
         return 0.0
+    row, tiles = w.columns.size * w.channels * w.out.dtype.bytes, -(-w.columns.size // c.columns)
     pieces = w.images * w.rows.size * (1 + w.rows.stride) * tiles
     return pieces_cycles(pieces, row, memory(target), target)
+
+
+def _level(w: Windows, target: Target) -> int:
+    """The level that has the image and the result."""
+    result = w.images * w.rows.size * w.columns.size * w.channels * w.out.dtype.bytes
+    return fits(result * (1 + w.rows.stride * w.columns.stride), target)
 
 
 def _copies(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
