@@ -30,7 +30,6 @@ from tilewright.plan.transforms.winograd import Tiling, extents_of, whole_lines,
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import reread_seconds, rewrite_seconds
 
 
 class _ChannelsLast(Template[Tiling, LanesChoice]):
