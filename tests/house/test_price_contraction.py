@@ -70,6 +70,11 @@ def test_a_term_takes_the_longest_of_its_limits() -> None:
         found = term_cycles(one, RegisterTile(1, vectors, 16), WIDE)
         assert found > term_cycles(other, RegisterTile(1, vectors, 16), WIDE)
         assert found >= apart_cycles(level, WIDE) + (vectors - 1) * line * byte_cycles(level, WIDE)
+    elements = replace(streamed, elements=3, scattered_elements=True)
+    added = apart_cycles(3, WIDE) - line * byte_cycles(3, WIDE)
+    plain = replace(elements, scattered_elements=False)
+    wide = RegisterTile(1, 1, 16)
+    assert added > 0 and term_cycles(elements, wide, WIDE) > term_cycles(plain, wide, WIDE)
     few = WIDE.with_core(rows_ahead=1.0)
     assert term_cycles(scattered, RegisterTile(1, 1, 16), few) >= wait_cycles(2, few)
 

@@ -173,6 +173,15 @@ def test_choice(outputs: int, depth: int, positions: int, transposed: bool) -> N
     assert is_transposed(product(outputs, depth, positions), V3) == transposed
 
 
+@pytest.mark.parametrize(("positions", "in_place"), [(4096, False), (4000, True), (1024, False), (1000, True)])
+def test_rows_that_share_a_few_sets_are_packed(positions: int, in_place: bool) -> None:
+    """Rows that lie 16 or 4 KiB apart are gone from the second cache when the next tile reads them, and are waited for
+    one by one: they are packed. Rows of a few elements less stay."""
+    function = product(128, 256, positions)
+    found = is_transposed(function, V3) or not choice_for(function, V3).pack_vector
+    assert found == in_place
+
+
 def test_only_constants_are_transposed() -> None:
     assert candidates_of(product(512, 2048, 49, scope=""), V3, "transposed") == []
 

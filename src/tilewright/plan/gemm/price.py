@@ -150,6 +150,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     panel, of_tile = _panel_bytes(choice, size, terms), tile.rows * terms * element.bytes
     beside = panel if choice.first_packs else 0  # what the first tile reads to pack it
     level = fits(panel + beside + of_tile, target)
+    lost = not (choice.pack_vector or size.any_columns) and are_lost(vector, terms, target)
     if not choice.pack_vector and vector.plain:
         level = max(level, level_of_sets(vector.apart, terms, target))
     all_rows = _element_bytes(size, rows, size.terms)
@@ -169,7 +170,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         packs=size.parts if choice.packs_in_first_tile and vector.constant else 0,
         stride=1 if choice.pack_vector else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
-        scattered=not choice.pack_vector and is_scattered(size, target),
+        scattered=lost or (not choice.pack_vector and is_scattered(size, target)),
         brought=size.element.bytes if kept else target.caches[0].line,
     )
 
@@ -273,6 +274,12 @@ def _asking(whole: float, target: Target) -> float:
 def is_scattered(size: Size, target: Target) -> bool:
     """Whether the rows of a panel, as the vector operand lies, have to be waited for one by one."""
     return size.vector.plain and size.vector.apart >= target.page and size.terms > target.pages_followed
+
+
+def are_lost(operand: Lies, terms: int, target: Target) -> bool:
+    """Whether the rows of an operand, as it lies, are gone from the first two caches when they are read again, since
+    they share a few of their sets: they are waited for one by one, for nothing follows lines that come again."""
+    return operand.plain and operand.apart >= target.page and level_of_sets(operand.apart, terms, target) > 2
 
 
 def _packs_all(choice: Choice, size: Size) -> bool:

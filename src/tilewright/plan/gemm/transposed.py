@@ -32,7 +32,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.price import of_sizes, where
+from tilewright.plan.gemm.price import are_lost, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
 from tilewright.plan.price.contraction import Dot, RegisterTile, cycles, tiles
@@ -220,10 +220,13 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
     rows, level, line = size.rows, fits(panel + image, target), target.caches[0].line
     if choice.held:  # tiles beyond the end
         rows = -(-rows // (tile.rows * choice.held)) * tile.rows * choice.held
+    lost = False
     across = 0.0  # parts of lines that come with an element, and are gone before they are used
     if choice.dot is not None or (size.element.plain and size.element.step == 1):  # lines of its own for each term
         across = (line - taken.element.bytes) / (tile.rows * max(choice.held, 1))
-        level = level if choice.dot is not None else max(level, level_of_sets(size.element.apart, size.terms, target))
+        if choice.dot is None:
+            level = max(level, level_of_sets(size.element.apart, size.terms, target))
+            lost = not size.any_rows and are_lost(size.element, size.terms, target)
     elif size.element.plain and tile.rows > room_in(target.caches[0].room(size.element.apart)):
         across = line - taken.element.bytes
     sums = taken.tile_sums(
@@ -234,6 +237,7 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         brought=taken.element.bytes + across,
         panel=fits(panel + tile.rows * taken.terms * taken.element.bytes, target),
         elements=level,
+        scattered_elements=lost,
     )
     stored = tile.lanes
     while choice.held and stored > choice.held * tile.rows:

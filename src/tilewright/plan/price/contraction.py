@@ -68,7 +68,7 @@ class Sums:
     stride         elements of memory from one lane of a vector to the next
     aligned        whether vectors begin at multiples of their size
     scattered      whether the vectors of a term lie a page or more behind those of the term before, where nothing is
-                   fetched before it is asked for
+                   fetched before it is asked for; `scattered_elements` says the same of the elements of the rows
     brought        bytes that come from `elements` for each element: 0 for as many as it has, more where the rest of its
                    line is gone before it is read
     held           bytes of a vector's part that one sum meets: 0 for as many as the sum has
@@ -92,6 +92,7 @@ class Sums:
     stride: int = 1
     aligned: bool = True
     scattered: bool = False
+    scattered_elements: bool = False
     brought: float = 0
     held: int = 0
     converted: tuple[float, float] = (0.0, 0.0)
@@ -213,6 +214,8 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     if sums.elements > 1:
         each = sums.brought or (sums.bits / 8 if sums.dot is None else sums.dot.element_bytes)
         brought += tile.rows * each * byte_cycles(sums.elements, target)
+        if sums.scattered_elements:
+            brought += max(apart_cycles(sums.elements, target) - line * byte_cycles(sums.elements, target), 0.0)
     return core.together(work, brought)
 
 
