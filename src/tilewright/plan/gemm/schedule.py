@@ -123,7 +123,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
     filled = packed[0] if packed and not (found.vector.is_constant or choice.rows_stay) else None
     if choice.first_packs and found.vector.minus is not None:
         filled = packing.pack_difference(s, found, packed, choice.panel_columns)
-    axes = s.get_loops(dot)
+    axes = s.get_loops(dot) if choice.next_row else ()
     nest = tile_loops(s, found, choice)
     if choice.next_row:
         prefetch_next_row(s, found, found.vector, axes, tiling.inside_of(s, dot, nest.tiles)[0])

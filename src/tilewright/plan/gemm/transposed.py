@@ -144,7 +144,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         results, sums = results_apart(s, found)
         write, tile_sums = sums_apart(s, dot)
         panel, points = _pack_operands(s, found, choice)
-        axes = s.get_loops(dot)
+        axes = s.get_loops(dot) if choice.next_row else ()
         panels, tiles, row, lane, outer = _order_loops(s, found, choice)
         terms = tiling.inside_of(s, dot, tiles)[0]
         if choice.prefetch and choice.distance:

@@ -9,6 +9,7 @@ tiles ask for it while they work on the row before.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.analysis.contractions import Contraction
@@ -50,7 +51,7 @@ def image_bytes(found: Contraction, operand: Operand) -> int:
     return math.prod(extents) * operand.load.dtype.bytes
 
 
-def prefetch_next_row(s: Schedule, found: Contraction, operand: Operand, loops: list[Var], inner: Var) -> None:
+def prefetch_next_row(s: Schedule, found: Contraction, operand: Operand, loops: Sequence[Var], inner: Var) -> None:
     """Each iteration of the `inner` loop asks for what it reads of the next row, where that can be proved. `loops` are
     those of the contraction's axes as they were before tiles."""
     reached = next_row(found, operand)
