@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.analysis.dataflow import Dataflow
 from tilewright.analysis.sizes import sizes_of_images
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Attributes, Pattern
@@ -98,10 +98,13 @@ class Images:
         *outer, width = self.lengths(node, channels)
         return max(outer, default=0) > width
 
+    def extents(self, node: Node, channels: Channels) -> list[Expr]:
+        """The extents of a contraction's result but for its channels."""
+        return [e for n, e in enumerate(node.outputs[0].type.shape) if n != channels.made]
+
     def lengths(self, node: Node, channels: Channels) -> list[int]:
-        """The known extents of a contraction's result that are no 1, but for its channels: of one without any, a 1."""
-        shape = node.outputs[0].type.shape
-        known = [int(e.value) for n, e in enumerate(shape) if n != channels.made and isinstance(e, Const)]
+        """Those of the extents that are known and no 1: where there is none, a 1."""
+        known = [int(e.value) for e in self.extents(node, channels) if isinstance(e, Const)]
         return [e for e in known if e > 1] or [1]
 
     def fit(self, channels: Channels) -> bool:
@@ -289,8 +292,8 @@ class _Prices:
         image, (out,), lanes = node.inputs[channels.image], node.outputs, target.lanes(f32)
         read, made = flow.extent(image.type.shape[channels.read]), flow.extent(out.type.shape[channels.made])
         points, back = flow.elements(out) // made, transpose_cycles(flow.elements(out), lanes, target)
-        columns = [flow.extent(e) for n, e in enumerate(out.type.shape) if n != channels.made]
-        width = next((e for e in reversed(columns) if e > 1), 1)
+        columns = map(flow.extent, reversed(self.images.extents(node, channels)))
+        width = next((e for e in columns if e > 1), 1)
         if channels.depthwise:
             each = math.prod(map(flow.extent, channels.maps.reduce_extents)) * target.core.fma_cycles
             by_channels = points * -(-made // lanes) * each

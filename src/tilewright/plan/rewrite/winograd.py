@@ -3,8 +3,8 @@ ops/accuracy.py; if factors may be rounded to bf16, so may those of the products
 
 Products take the price of their contraction, the time to read the filters from memory, or that to read factors and
 write products where caches keep too few of them, whichever is longest: all of that is moved while products run.
-Transforms take the instructions of their definitions (ops/winograd.py), or the time
-to read and write the values between the kernels, whichever is longer.
+Transforms take the instructions of their definitions (ops/winograd.py), or the time to read and write images and the
+values between the kernels, whichever is longer.
 """
 
 from __future__ import annotations
