@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
+from functools import cache
 
 from tilewright.core.node import Node
 from tilewright.expr.dtypes import DType
@@ -46,6 +47,8 @@ def form_of(function: Function) -> Form:
         elif isinstance(value, tuple):
             words.append((_TUPLE, len(value)))
             waiting += value[::-1]
+        elif kind is float:
+            words.append(repr(value))
         elif not isinstance(value, Node):
             words.append(_word(value))
         elif value in numbers:
@@ -62,10 +65,10 @@ def key_of(function: Function) -> str:
     return hashlib.sha256(repr(form_of(function)).encode()).hexdigest()
 
 
+@cache
 def _word(value: object) -> str:
+    """The name of one of a few values."""
     match value:
-        case float():
-            return repr(value)
         case DType() | Instruction() | Intrinsic():
             return f"{type(value).__name__} {value.name}"
         case Enum():
