@@ -7,8 +7,10 @@ import pytest
 
 from stages import close
 from tilewright.compiler import compile_module
+from tilewright.core.node import Node
+from tilewright.expr.nodes import Add
 from tilewright.graph.parse import parse_module
-from tilewright.loops.edit import statements
+from tilewright.loops.edit import statements, transform_statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function, If, Store
 from tilewright.loops.parse import parse
@@ -66,6 +68,32 @@ def test_so_many_lanes_are_stored_in_parts(lanes: int, target: Target) -> None:
 def test_what_is_not_known_stays(mask: str, value: str) -> None:
     function = masked(mask, value)
     assert known_tails(function, V3) is function
+
+
+@pytest.mark.parametrize(("lanes", "cut"), [(4, True), (6, False), (7, False)])
+def test_many_operations_are_done_once(lanes: int, cut: bool) -> None:
+    """One part computes as much as the whole vector, two parts twice as much."""
+    value = "x[i*8:i*8 + 8]"
+    for _ in range(40):
+        value = f"max({value}, t[0:8]) + t[0:8]"
+    function = masked(f"ramp(i32(0), 1, 8) < broadcast({lanes}, 8)", value)
+    assert (known_tails(function, V3) is not function) == cut
+
+
+def test_parts_that_a_value_has_often_are_cut_once() -> None:
+    """A value doubled again and again has few parts, and as many paths to them as no walk ends."""
+
+    def doubled(node: Node) -> Node:
+        if type(node) is not Store or node.buffer.name != "y":
+            return node
+        value = node.value
+        for _ in range(64):
+            value = Add(value, value)
+        return node.replace(value=value)
+
+    function = masked("ramp(i32(0), 1, 8) < broadcast(4, 8)")
+    function = function.replace(body=transform_statements(function.body, doubled))
+    assert known_tails(function, V3) is not function
 
 
 def test_a_buffer_may_be_changed_in_place() -> None:

@@ -107,6 +107,12 @@ class Target(Abilities):
         return 256
 
     @property
+    def masked_store_cycles(self) -> float:
+        """Cycles of a masked store of a vector to memory: a plain one's where registers hold masks; where they do not,
+        an estimate, the same for all families: what a Zen 3 takes for `vmaskmovps`."""
+        return self.core.store_cycles if self.has_masks else 14.0
+
+    @property
     def streams(self) -> int:
         """Streams of memory that a core reads best at once: what comes for one use comes faster in a few streams than
         in one, and prefetchers lose count of many. A Zen 5 reads 4 and 8 rows of a matrix alike."""

@@ -3,9 +3,9 @@
     if ramp(0, 1, 8) < broadcast(6, 8):                           y[i:i + 4] = t[0:4] + b[0:4]
       y[i:i + 8] = t[0:8] + b[0:8]                     =>         y[i + 4:i + 6] = t[4:6] + b[4:6]
 
-Without registers of masks a masked store takes some machines 12 to 18 cycles (AMD's until Zen 3), and every tile of a
-result with a few columns has some; three plain ones, which seven lanes need, take three. Loads are cut as the values
-are: each lane reads what it read.
+Without registers of masks a masked store takes many cycles (`Target.masked_store_cycles`), and every tile of a result
+with a few columns has some. Each part computes what it stores, so values of many operations stay as they are where
+there are several parts. Loads are cut as the values are: each lane reads what it read.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tilewright.types.scopes import Scope
 
 
 def known_tails(function: Function, target: Target) -> Function:
-    """The function with such stores; as it is, where the target has registers of masks."""
+    """The function with such stores where they take the target less; none do where it has registers of masks."""
     if target.has_masks:
         return function
 
     def change(node: Node) -> Node:
-        return (_in_parts(node) or node) if type(node) is If and node.otherwise is None else node
+        return (_in_parts(node, target) or node) if type(node) is If and node.otherwise is None else node
 
     body = transform_statements(function.body, change)
     return function if body is function.body else function.replace(body=body)
 
 
-def _in_parts(masked: If) -> Stmt | None:
-    """The stores under a mask without it, part by part; None where one cannot be cut."""
+def _in_parts(masked: If, target: Target) -> Stmt | None:
+    """The stores under a mask without it, part by part; None where one cannot be cut, or parts take longer."""
     count, held = masked.cond.lanes, masked.then.body if type(masked.then) is Seq else (masked.then,)
     first = _first_lanes(masked.cond)
     if first is None:
@@ -41,6 +41,11 @@ def _in_parts(masked: If) -> Stmt | None:
     made: list[Stmt] = []
     for s in held:
         if type(s) is not Store or s.buffer.scope is Scope.REGISTER or s.value.lanes != count or _meets_itself(s):
+            return None
+        parts, core = first.bit_count(), target.core
+        if (parts - 1) * _operations(
+            s.value
+        ) * core.add_cycles + parts * core.store_cycles > target.masked_store_cycles:
             return None
         begin = 0
         while begin < first:
@@ -62,13 +67,33 @@ def _first_lanes(mask: Expr) -> int | None:
     return first if 0 < first < len(lanes) and all(lanes[:first]) else None
 
 
+def _operations(e: Expr) -> int:
+    """The operations of a value, each once, but for loads and their indices."""
+    found: set[Expr] = set()
+    waiting = [e]
+    while waiting:
+        part = waiting.pop()
+        if part.lanes > 1 and type(part) not in (Load, Ramp, Broadcast) and part not in found:
+            found.add(part)
+            waiting += [child for child in part.children() if isinstance(child, Expr)]
+    return len(found)
+
+
 def _meets_itself(s: Store) -> bool:
     """Whether a store may change what its own later lanes read: it reads its buffer elsewhere than it writes."""
     return any(type(e) is Load and e.buffer is s.buffer and e.indices != s.indices for e in preorder(s.value))
 
 
-def _part(e: Expr, begin: int, count: int) -> Expr | None:
-    """So many lanes of a vector, from `begin` on: a scalar where it is one; None where lanes are moved."""
+def _part(e: Expr, begin: int, count: int, known: dict[Expr, Expr | None] | None = None) -> Expr | None:
+    """So many lanes of a vector, from `begin` on: a scalar where it is one; None where lanes are moved. What is `known`
+    of its parts is asked once: values share theirs."""
+    known = {} if known is None else known
+    if e not in known:
+        known[e] = _cut(e, begin, count, known)
+    return known[e]
+
+
+def _cut(e: Expr, begin: int, count: int, known: dict[Expr, Expr | None]) -> Expr | None:
     match e:
         case Expr(lanes=1):
             return e
@@ -80,8 +105,8 @@ def _part(e: Expr, begin: int, count: int) -> Expr | None:
         case Broadcast() | Shuffle() | Instruct():
             return None
         case Load():
-            indices = [_part(i, begin, count) for i in e.indices]
+            indices = [_part(i, begin, count, known) for i in e.indices]
             return None if None in indices else e.replace(indices=tuple(indices))
-    parts = [_part(child, begin, count) for child in e.children() if isinstance(child, Expr)]
-    known = [part for part in parts if part is not None]
-    return e.rebuild(tuple(known)) if len(known) == len(parts) == len(e.children()) else None
+    parts = [_part(child, begin, count, known) for child in e.children() if isinstance(child, Expr)]
+    found = [part for part in parts if part is not None]
+    return e.rebuild(tuple(found)) if len(found) == len(parts) == len(e.children()) else None

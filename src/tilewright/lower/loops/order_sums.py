@@ -121,19 +121,26 @@ def _with_operands(sums: Sequence[Store]) -> list[_Sum]:
 
     made = [s for s in (map_loads(s, plain) for s in sums) if isinstance(s, Store)]
     shared = Counter(part for s in made for part in set(preorder(s.value)))
-    return [_Sum(s, s.indices, tuple(dict.fromkeys(_operands(s.value, shared)))) for s in made]
+    return [_Sum(s, s.indices, _operands(s.value, shared)) for s in made]
 
 
-def _operands(value: Expr, shared: Counter[Node]) -> Iterator[Expr]:
+def _operands(value: Expr, shared: Counter[Node]) -> tuple[Expr, ...]:
     """Of a sum's parts that are loaded, or computed of loads alone, the largest that other sums have, too."""
-    loads = _loads(value)
-    if type(value) is Load or (shared[value] > 1 and loads and not any(map(_is_register, loads))):
-        if not _is_register(value):
-            yield value
-    else:
-        for part in value.children():
-            if isinstance(part, Expr):
-                yield from _operands(part, shared)
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        loads = _loads(part) if shared[part] > 1 else []
+        if type(part) is Load or (loads and not any(map(_is_register, loads))):
+            if not _is_register(part):
+                found[part] = None
+        else:
+            waiting += [child for child in reversed(part.children()) if isinstance(child, Expr)]
+    return tuple(found)
 
 
 def _loads(value: Expr) -> list[Load]:
