@@ -807,9 +807,10 @@ def passes(kept: float) -> list[tuple[int, float]]:
         (passes(64 * MIB), 10.0, 1.0),
         (passes(64 * MIB), 50.0, None),  # nothing is faster than memory
         (passes(64 * MIB), None, None),
+        ([*passes(16 * MIB)[:-1], (32 * MIB, None)], None, 0.375),  # the slowest set comes from memory
         ([(MIB, 1e-4), (4 * MIB, None)], 10.0, None),
     ],
-    ids=["half", "little", "all", "slow", "no memory", "unsettled"],
+    ids=["half", "little", "all", "slow", "no memory", "slowest", "unsettled"],
 )
 def test_the_share_of_a_cache_is_where_half_of_a_set_is_found_again(
     rows: list[tuple[int, float | None]], far: float | None, share: float | None

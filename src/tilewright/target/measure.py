@@ -233,8 +233,13 @@ def _passes(
 
 def share_kept(passes: Iterable[tuple[int, float | None]], last: int, far: float | None) -> float | None:
     """The share of the `last` cache's bytes that is found again half: the set of which half came at the rate of the
-    fastest set, half at memory's, `far` GB/s. A cache that keeps the largest set is taken as whole; None where a
-    pass is not settled, or no set is faster than memory."""
+    fastest set, half at memory's, `far` GB/s; where that is not known, at the slowest set's, if that is but half as
+    fast. A cache that keeps the largest set is taken as whole; None where a pass is not settled, or no set is faster
+    than memory."""
+    if far is None:
+        passes = [*passes]
+        rates = [size / seconds * 1e-9 for size, seconds in passes if seconds is not None]
+        far = min(rates) if rates and 2 * min(rates) <= max(rates) else None
     near, before = 0.0, (0.0, 1.0)
     for size, seconds in passes:
         if seconds is None or far is None:
