@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.analysis.sizes import known
 from tilewright.analysis.windows import Windows
+from tilewright.expr.nodes import const
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import For, Function, LoopKind
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import For, Function, LoopKind, Prefetch
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.window.channels_last import ChannelsLast, ChannelsLastChoice, Order
 from tilewright.target import Target
@@ -114,3 +118,39 @@ def test_channels_pass_by_one_of_many_images_after_the_other() -> None:
         made = TEMPLATE.schedule(facts, shape, choice, V4).func
         (shared,) = (s for s in statements(made.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL)
         assert shared.size == count
+
+
+def test_rows_that_come_next_are_asked_for_where_the_second_cache_keeps_too_little() -> None:
+    """Those of the image that no row before reads, and those of the result; each line costs a tile a load."""
+    near, far = (list(TEMPLATE.choices(windows(size, 256), V3)) for size in (7, 56))
+    assert not any(c.ahead for c in near)
+    assert all((c.ahead == 0) == (c.order is Order.CHANNELS) for c in far)
+    rows = next(c for c in far if c.order is Order.ROWS)
+    facts = Facts(depthwise(56, 256))
+    shape = TEMPLATE.recognise(facts)
+    assert shape is not None
+    for choice, asked in ((rows, True), (replace(rows, ahead=0), False)):
+        made = TEMPLATE.apply(TEMPLATE.begin(facts), shape, choice).func
+        places = [s.place for s in statements(made.body) if isinstance(s, Prefetch)]
+        assert {load.buffer.name for load in places} == ({"x", "y"} if asked else set())
+        assert all(load.indices[2] is const(0) for load in places if load.buffer.name == "x")  # shares of whole rows
+
+
+@pytest.mark.parametrize("order", [Order.ROWS, Order.COLUMNS])
+@pytest.mark.parametrize(("size", "stride", "kernel"), [(9, 1, 3), (10, 2, 3), (9, 1, 5)])
+def test_what_is_asked_for_changes_no_result(order: Order, size: int, stride: int, kernel: int) -> None:
+    function = depthwise(size, 24, kernel, stride)
+    facts = Facts(function)
+    shape = TEMPLATE.recognise(facts)
+    assert shape is not None
+    columns = next(c.columns for c in TEMPLATE.choices(shape, V3) if c.order is order)
+    choice = ChannelsLastChoice(columns, 1, 8, order, 0, False, False, 0, 16)
+    made = TEMPLATE.apply(TEMPLATE.begin(facts), shape, choice).func
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal([known(e) for e in p.shape], np.float32) for p in function.params[:2])
+    results = []
+    for each in (function, made):
+        y = np.zeros([known(e) for e in function.params[2].shape], np.float32)
+        evaluate(each, [x, w, y])
+        results.append(y)
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)

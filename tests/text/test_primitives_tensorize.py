@@ -65,6 +65,13 @@ func around(x: f32[5, 8], y: f32[5, 10]):
     block copy(vi = i, vj = j) where 1 <= vj and vj < 9:
       y[vi, vj] = x[vi, vj - 1]
 """
+WINDOWS = """
+func windows(x: i32[8, 8], y: i32[8, 8]):
+  for i in 0..8, jo in 0..2, ji in 0..4, k in 0..3:
+    block add(vi = i, vj = jo*4 + ji, reduce vk = k) where 1 <= vi + vk and vi + vk < 9:
+      init: y[vi, vj] = 0
+      y[vi, vj] += x[vi + vk - 1, vj]
+"""
 PANELS = """
 func panels[n](x: i32[n, 8], w: i32[4, 8, 16], y: i32[n, 64]):
   for j in 0..4, i in 0..n, k in 0..8, l in 0..16:
@@ -194,6 +201,19 @@ def prefetch_rows_with_zeros_around(s: tw.Schedule) -> None:
     i = s.get_loop("i")
     j = s.get_loop("j")
     s.prefetch("x", i, 1, j)
+
+
+@case("prefetch-fresh-row-of-windows", WINDOWS)
+def prefetch_fresh_row_of_windows(s: tw.Schedule) -> None:
+    """Rows i - 1, i and i + 1 of x are touched: of those of the next iteration only row i + 2 is asked for, in two
+    pieces of a row."""
+    s.prefetch("x", "i", 1, "jo", apart=4, fresh=True)
+
+
+@case("prefetch-fresh-is-all-without-overlap", PANELS)
+def prefetch_fresh_is_all_without_overlap(s: tw.Schedule) -> None:
+    in_blocks_of_rows(s)
+    s.prefetch("w", "j", 1, "k", fresh=True)
 
 
 @case("prefetch-panels", PANELS)
@@ -408,6 +428,11 @@ def iterations_that_nobody_counts(s: tw.Schedule) -> object:
 def lanes_that_ask_for_parts(s: tw.Schedule) -> object:
     s.vectorize("l")
     return s.prefetch("w", "k", 1, "l")
+
+
+@wrong(WINDOWS.replace("x[vi + vk - 1, vj]", "x[vi + vk - 1, (vi + vj)//2]"))
+def rows_that_move_aside(s: tw.Schedule) -> object:
+    return s.prefetch("x", "i", 1, "jo", fresh=True)
 
 
 @wrong(PANELS)

@@ -34,7 +34,7 @@ from math import isqrt
 from tilewright.analysis.known import limits
 from tilewright.analysis.windows import Windows
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import loads
+from tilewright.loops.edit import loads, stored_buffers
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, ordered, write_out
 from tilewright.plan.tile.registers import compute_near, keep_near, made_by
 from tilewright.plan.window import family
@@ -60,7 +60,8 @@ class ChannelsLastChoice:
     of `block` rows, unless that is 0. With `edges`, rows at the edges of the image have loops of their own; without,
     each row of a window is tested. An epilogue runs over one vector at a time or, `in_pairs`, over those of two columns
     joined to one. The padded image of the channels of so many tiles is `copied` before these are computed, unless that
-    is 0: row by row of the image, one tile after another."""
+    is 0: row by row of the image, one tile after another. With `ahead`, the elements of a cache line, what the next row
+    of tiles is the first to read, and where it stores, is prefetched meanwhile."""
 
     columns: int
     vectors: int
@@ -70,6 +71,7 @@ class ChannelsLastChoice:
     edges: bool
     in_pairs: bool
     copied: int
+    ahead: int = 0
 
 
 class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
@@ -77,6 +79,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
 
     name = "windows, channels last"
     choice = ChannelsLastChoice
+    listed = frozenset({"ahead"})
 
     def fits(self, w: Windows) -> bool:
         return w.channels_last and w.products and w.terms > 1 and not w.dynamic
@@ -84,6 +87,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)
         most = min(target.vector_registers - 2, WRITTEN_OUT // w.columns.kernel)
+        line = target.caches[0].line // w.source.dtype.bytes if _level(w, target) > 2 else 0
         for columns in family.even_sizes(w.columns.size, most) if lanes else ():
             tiles = -(-w.columns.size // columns)
             wide = [v for v in (2, 4) if v * columns <= most and w.channels % (v * lanes) == 0]
@@ -94,8 +98,9 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
                 # With tiles at edges by themselves nothing is tested: so twice as much may be written out.
                 alone = order is Order.CHANNELS and programs * w.columns.kernel <= 2 * WRITTEN_OUT
                 block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
+                ahead = 0 if order is Order.CHANNELS else line
                 for edges in (False, True) if alone else (False,):
-                    yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs, 0)
+                    yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs, 0, ahead)
             for vectors in (1, *wide):
                 if copied := _copied(w, vectors * lanes, target):
                     yield ChannelsLastChoice(columns, vectors, lanes, Order.CHANNELS, 0, False, False, copied)
@@ -108,7 +113,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
         tile = family.Tile(
             count=w.images * w.rows.size * -(-w.columns.size // c.columns) * -(-w.channels // (c.vectors * c.lanes)),
             terms=sums * w.terms,
-            loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors,
+            loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors + _asked(w, c),
             stores=sums + spills,
             epilogues=sums,
             beside=2 if c.in_pairs else c.vectors,
@@ -117,7 +122,8 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             branches=_tests(w, c),
             waits=target.core.together(arithmetic, brought) - arithmetic,
         )
-        return family.kernel_seconds(w, tile, target, further=_pieces(w, c, target) + _copies(w, c, target))
+        late = 0.0 if c.ahead else None
+        return family.kernel_seconds(w, tile, target, late, further=_pieces(w, c, target) + _copies(w, c, target))
 
     def apply(self, s: Schedule, shape: Windows, choice: ChannelsLastChoice) -> Schedule:
         w, c = shape, choice
@@ -139,6 +145,9 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             compute_near(s, pad, row, "register")
             write_out(s, pad, row, _lane(s, pad, c))
             s.guard(pad)
+        if c.ahead:
+            _prefetch(s, w, c, pad, last, rows, tile)
+        if pad and not c.copied:
             if (
                 extent(s, columns) > 1 and w.channels % c.lanes == 0
             ):  # with masks, it would be one more copy of its code
@@ -179,6 +188,13 @@ def _tests(w: Windows, c: ChannelsLastChoice) -> int:
     return 0 if c.edges else (3 if c.order is Order.CHANNELS else 1) * w.rows.kernel
 
 
+def _asked(w: Windows, c: ChannelsLastChoice) -> float:
+    """Prefetches of a tile: its share of lines of the image, and a vector for each of its sums."""
+    if not c.ahead:
+        return 0.0
+    return c.columns * c.vectors * (w.rows.stride * w.columns.stride * c.lanes / c.ahead + 1)
+
+
 def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
     """Cycles to load the input of a tile from the second cache, or from the one behind it, beyond what an image takes
     that is read once. Columns are pieces of it: where their lines would not lie in a set of the first cache together
@@ -212,7 +228,7 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
 def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
     """Cycles in which columns of tiles wait for memory: what they read and store of a row is a piece that nothing has
     followed there, as far as rows are on pages of their own."""
-    if c.order is not Order.COLUMNS or _level(w, target) < memory(target):
+    if c.ahead or c.order is not Order.COLUMNS or _level(w, target) < memory(target):
         return 0.0
     row, tiles = w.columns.size * w.channels * w.out.dtype.bytes, -(-w.columns.size // c.columns)
     pieces = w.images * w.rows.size * (1 + w.rows.stride) * tiles
@@ -291,6 +307,15 @@ def _copy(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, blocks: Var)
         place = found.spatial[side.dimension]
         assert isinstance(place.binding, Var)
         cut_at(s, place.binding, limits(found.where, place.var))
+
+
+def _prefetch(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, last: str, rows: Var, tile: Var) -> None:
+    """Tiles share what the next row of them is the first to read of the image, through `pad` if that is a block, and
+    each asks for its own columns of the next row that `last` stores, in memory that was last used long ago."""
+    image = next(ld.buffer for ld in loads(find_block(s.func, pad))) if pad else w.source
+    s.attempt(s.prefetch, image.name, rows, 1, tile, apart=c.ahead, fresh=True)
+    (result,) = stored_buffers(find_block(s.func, last))
+    s.attempt(s.prefetch, result.name, rows, 1, loop_of(s, last, w.columns.axis))
 
 
 def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]:

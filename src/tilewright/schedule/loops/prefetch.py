@@ -8,6 +8,7 @@ from itertools import pairwise
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.domains import greatest
 from tilewright.analysis.elements import box_of, elements, touches
+from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, clipped
 from tilewright.core.walk import substitute
 from tilewright.expr.build import less
@@ -42,6 +43,7 @@ def prefetch(
     *,
     apart: int | None = None,
     first: int | None = None,
+    fresh: bool = False,
     level: int = 1,
 ) -> Step:
     """Each iteration of the loop begins by prefetching the first element of the buffer that the iteration `distance`
@@ -59,6 +61,8 @@ def prefetch(
     With `first`, only so many first iterations of the loop right inside the outer one prefetch, and share all of it: of
     a loop of dynamic length, nobody knows how many iterations will come.
 
+    With `fresh`, only what the iteration before that one does not touch: windows that move by a row share all others.
+
     for j in 0..n: for i in 0..4, k in 0..32: … b[j, k, 0..16] …                        prefetch("b", j, 1, k)
               =>      for j in 0..n: for i in 0..4, k in 0..32: prefetch b[j + 1, 0, (i*32 + k) * 4]; … b[j, k, 0..16] …
     """
@@ -71,7 +75,7 @@ def prefetch(
     if buffer.scope is Scope.REGISTER or buffer in allocations(loop.body):
         where = "in registers" if buffer.scope is Scope.REGISTER else "made anew in each iteration"
         raise Obstacle(loop, f"{buffer.name} is {where}", fix="prefetch what it is filled from")
-    boxes = _touched(loop, buffer)
+    boxes = _further(loop, buffer) if fresh else _touched(loop, buffer)
     if not boxes or not _moves(boxes[0], loop):
         why = "every iteration begins at the same element of it" if boxes else "no iteration touches it"
         raise Obstacle(loop, why, fix="take another loop")
@@ -128,6 +132,23 @@ def _touched(loop: For, buffer: Buffer) -> list[Region]:
     whole, shape = box_of(loop.body, buffer), buffer.shape
     parts = dict.fromkeys(clipped(elements(t).ranges, shape) for t in touches(loop.body, buffer))
     return [] if whole is None else [clipped(whole, shape), *parts]
+
+
+def _further(loop: For, buffer: Buffer) -> list[Region]:
+    """The box of the buffer that one iteration touches and the one before it does not; none where it touches none."""
+    whole = box_of(loop.body, buffer)
+    moving = [n for n, r in enumerate(whole or ()) if mentions(r.begin, {loop.var})]
+    if whole is None or not moving:
+        return _touched(loop, buffer)
+    ranges, axis = list(clipped(whole, buffer.shape).ranges), moving[0]
+    begin, extent = ranges[axis].begin, ranges[axis].extent
+    step = simplify(substitute(begin, {loop.var: simplify(loop.var + 1)}) - begin)
+    if len(moving) > 1 or not isinstance(step, Const) or not isinstance(extent, Const) or step.value < 1:
+        why = f"what of {buffer.name} an iteration is the first to touch is not known to be a part of one dimension"
+        raise Obstacle(loop, why, fix="prefetch all that it touches")
+    left = max(int(extent.value) - int(step.value), 0)
+    ranges[axis] = Range(simplify(begin + left), simplify(extent - left))
+    return [Region(tuple(ranges), False)]
 
 
 def _parts(around: Sequence[For], loop: For, box: Region, apart: int | None, first: int | None) -> list[Expr]:
