@@ -22,6 +22,7 @@ from tilewright.plan.attention import recognise as attention
 from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.attention.schedule import seconds
 from tilewright.plan.attention.shape import Size
+from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.fusion import planner
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.price.kernels import KernelCost
@@ -337,7 +338,7 @@ def test_what_others_need_stays_outside() -> None:
 
 def test_blocks_and_tiles_of_dynamic_sizes_are_not_those_that_divide_the_usual_one() -> None:
     """A row costs about the same in blocks of 24 and of 32, a key in panels of 16 and of 32."""
-    size = Size(12, USUAL, USUAL, 64, 64, True, True, 4, (True, False), Work(), 2, 2, 2)
+    size = Size(12, USUAL, USUAL, 64, 64, True, True, 4, (True, False), Work(), 2, 2, 2, 0, False)
     tile, target = RegisterTile(4, 2, 8), Target.parse("x86-64-v3")
     few, many = (seconds(size, tile, tile, rows, 4, target) for rows in (24, 32))
     assert abs(few / many - 1) < 0.05
@@ -353,3 +354,21 @@ def test_any_number_of_threads_computes_the_same() -> None:
         arrays = case.arrays(int(case.rows), int(case.keys))
         one, several = (compile_module(case.module(), V3, threads=n)(*arrays) for n in (1, 3))
         np.testing.assert_array_equal(one, several)
+
+
+def test_what_is_read_with_each_score_is_asked_for_where_it_is_far() -> None:
+    """A mask of a million scores is beyond the second cache; tiles that ask for none of it wait for all of it. What
+    heads share is near for all but the first."""
+    near, far = Case(24, 24, mask="select"), Case(1000, 1000, heads=1, size=8, mask="select")
+    template = registered()["attention"]
+    for case, asked in ((near, False), (far, True), (replace(far, heads=2), False)):
+        module = case.module()
+        exe = compile_module(module, V3)
+        (decision,) = exe.decisions.values()
+        assert decision.taken.choice["ahead"] is asked
+        assert differs(case, module, exe) < 1e-5
+    planned = lower(far.module(), V3).record.after("plan").program.functions.values()
+    found = [template.recognise(Facts(f)) for f in planned if isinstance(f, Function)]
+    (shape,) = [f for f in found if f is not None]
+    choice = next(iter(template.choices(shape, V3)))
+    assert template.price(replace(choice, ahead=False), shape, V3) > 1.05 * template.price(choice, shape, V3)

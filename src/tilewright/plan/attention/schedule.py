@@ -33,15 +33,17 @@ from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.by_rows import ByRows, OfRows
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.gemm.price import lies
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import additions, copy_cycles, transpose_cycles
 from tilewright.plan.tile import loops as tiling
+from tilewright.plan.tile.next_tiles import prefetch_read_later
 from tilewright.plan.tile.packing import fill_panels, fill_turned, pack
 from tilewright.plan.tile.registers import hold_sums, made_by
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import byte_cycles, fits
+from tilewright.target.transfer import byte_cycles, fits, panel_cycles, wait_cycles
 from tilewright.target.vectors import vector_cycles
 from tilewright.types.scopes import Scope
 
@@ -50,7 +52,8 @@ from tilewright.types.scopes import Scope
 class Choice:
     """The register tiles of the scores and of the second product; the rows of a block; and whether blocks may overlap,
     so that only heads are shared by threads: rows left over then make a block together with rows of the one before.
-    Steps of so many rows run side by side (`together`). Of both products so many `terms` are written out."""
+    Steps of so many rows run side by side (`together`). Of both products so many `terms` are written out. What is read
+    with each score is prefetched, if it is far, a block of rows `ahead`, or a head if one block is all of its rows."""
 
     scores: RegisterTile
     sums: RegisterTile
@@ -58,6 +61,7 @@ class Choice:
     overlap: bool
     together: int
     terms: tuple[int, int] = (1, 1)
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +93,21 @@ class Attentions(OfRows[Attention, Choice]):
                 rows = -(-rows // step) * step
             terms = written_out(tiles[0], target), written_out(tiles[1], target)
             together = max(n for n in range(1, additions(target) // 2 + 1) if rows % n == 0)
-            choice = Choice(*tiles, rows, overlap, together, terms)
+            choice = Choice(*tiles, rows, overlap, together, terms, size.source(target) > 2)
             if choice not in seen:
                 seen.add(choice)
                 yield choice
 
     def price(self, choice: Choice, shape: Attention, target: Target) -> float:
-        return seconds(shape.size, choice.scores, choice.sums, choice.rows, choice.together, target)
+        size, found = shape.size, seconds(shape.size, choice.scores, choice.sums, choice.rows, choice.together, target)
+        source = size.source(target)
+        if source < 3:
+            return found
+        if not choice.ahead:  # a tile waits for all of its rows at a time
+            tiles = size.heads * -(-max(size.rows, 1) // choice.scores.rows) * -(-size.keys // choice.scores.columns)
+            return found + tiles * wait_cycles(source, target) / target.core.hertz
+        brought = size.beside * panel_cycles(source, target, asked=True) / target.core.hertz
+        return target.core.together(found, brought)
 
     def rows(self, shape: Attention) -> Expr | None:
         return shape.row_count if shape.size.any_rows else None
@@ -111,11 +123,12 @@ class Attentions(OfRows[Attention, Choice]):
         batch = [v for v in s.get_loops(found.write) if v not in (found.row, found.column)]
         s.reorder(*batch, found.row, found.column)
         rows, _ = s.split(found.row, choice.rows, tail="shift" if choice.overlap else "mask")
+        later = rows if tiling.extent(s, rows) > 1 or not batch else batch[-1]
         products = (
-            (found.first, found.scores, choice.scores, choice.terms[0]),
-            (found.second, found.write, choice.sums, choice.terms[1]),
+            (found.first, found.scores, choice.scores, choice.terms[0], later if choice.ahead else None),
+            (found.second, found.write, choice.sums, choice.terms[1], None),
         )
-        panels = [pack(s, dot, dot.vector, dot.columns, tile.columns) for dot, _, tile, _ in products]
+        panels = [pack(s, dot, dot.vector, dot.columns, tile.columns) for dot, _, tile, *_ in products]
         _gather(s, found, rows)
         _place_operands(s, found, batch, rows, panels, choice.scores.lanes)
         whole = set() if batch else {b.name for panel in panels for b in stored_buffers(find_block(s.func, panel))}
@@ -129,8 +142,8 @@ class Attentions(OfRows[Attention, Choice]):
                 fill_turned(s, panel, choice.scores.lanes, places)
             else:
                 fill_panels(s, panel, places)
-        for dot, write, tile, terms in products:
-            _tile(s, dot, write, tile, terms)
+        for product in products:
+            _tile(s, *product)
         steps = [s.get_loops(name) for name in found.between]
         for name in found.between:
             _in_lanes(s, name, choice.scores.lanes)
@@ -172,7 +185,9 @@ def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, to
     blocks: float = USUAL / rows + (1 - 1 / rows) / 4 if size.any_rows else -(-size.rows // rows)
     block = _product(size, size.scores, first, rows, target) + _product(size, size.sums, second, rows, target)
     block += _between(size, first.lanes, rows, together, target)
-    return size.heads * (_panels(size, first, target) + blocks * block) / target.core.hertz
+    held = 2 * rows * size.keys * size.bytes  # what a block keeps comes as constants do, from its last use by another
+    begun = held * byte_cycles(lies(held, True, target), target, stores=True)
+    return (size.heads * (_panels(size, first, target) + blocks * block) + begun) / target.core.hertz
 
 
 @lru_cache(maxsize=1 << 10)
@@ -245,7 +260,7 @@ def _place_operands(s: Schedule, found: Attention, batch: list[Var], rows: Var, 
         s.vectorize(s.split(s.get_loops(block)[-1], lanes, tail="mask")[1])
 
 
-def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms: int) -> None:
+def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms: int, later: Var | None) -> None:
     """A tile of a product is summed up in registers, and what is stored of it is computed from these."""
     dot = found.block.name
     *_, row, column, term = s.get_loops(dot)
@@ -256,6 +271,8 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms
     along = {write: tiling.write_out_columns(s, write, tiles, tile), dot: vectors}
     for name in (dot, *tiling.panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
         tiling.settle_edges(s, found, tile, inner, lane, name, packed=True)
+    if later is not None:
+        prefetch_read_later(s, write, tiles, later)
 
 
 def _in_lanes(s: Schedule, name: str, lanes: int) -> None:

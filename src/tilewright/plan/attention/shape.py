@@ -23,8 +23,9 @@ from tilewright.analysis.sizes import Sizes, known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import blocks, loads, loops_around, stored_buffers
-from tilewright.loops.nodes import Block, Load, Store
+from tilewright.loops.nodes import Block, Buffer, Load, Store
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.price import lies
 from tilewright.plan.gemm.schedule import results_apart
 from tilewright.plan.price.contraction import RegisterTile, Sums
 from tilewright.plan.tile.packing import only_store
@@ -32,6 +33,7 @@ from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.transfer import fits
+from tilewright.types.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Size:
     work           of each score between the products
     reads, stores  how often each is read, and how often something of it is stored, in between
     reductions     of a row
+    beside         bytes of what the kernel is given that has an element for each score of each head
+    constant       whether some of that is constant
     """
 
     heads: int
@@ -59,6 +63,8 @@ class Size:
     reads: int
     stores: int
     reductions: int
+    beside: int
+    constant: bool
 
     @property
     def scores(self) -> Sums:
@@ -81,6 +87,10 @@ class Size:
         """The nearest cache that keeps all panels of a head, the scores of a block of so many rows, and what the second
         product reads of them."""
         return fits(self.keys * (self.depth + self.columns + 2 * rows) * self.bytes, target)
+
+    def source(self, target: Target) -> int:
+        """The level that what is read with each score comes from."""
+        return lies(self.beside, self.constant, target) if self.beside else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +215,7 @@ def _measure(s: Schedule, first: Contraction, second: Contraction, scores: str, 
     points = heads * max(value(rows), 1) * max(keys, 1)
     found = [find_block(s.func, name) for name in (scores, *between)]
     steps = [block for block in found if _points(s, block) >= points]
-    touched = [block for block in steps if block.name != scores]
+    touched, beside = [block for block in steps if block.name != scores], _beside(s, scores)
     return Size(
         heads=heads,
         rows=value(rows),
@@ -220,7 +230,19 @@ def _measure(s: Schedule, first: Contraction, second: Contraction, scores: str, 
         reads=len(touched),
         stores=sum(not block.reduce for block in touched),
         reductions=sum(bool(block.reduce) for block in found),
+        beside=sum(math.prod(map(value, b.shape)) * b.dtype.bytes for b in beside),
+        constant=any(b.scope is Scope.CONSTANT for b in beside),
     )
+
+
+def _beside(s: Schedule, scores: str) -> list[Buffer]:
+    """The function's parameters of which the block that stores scores reads an element for each, and that once: what
+    heads share was near when the one before had read it."""
+    block, value = find_block(s.func, scores), Sizes().value
+    row, column = (a.var for a in block.axes[-2:])
+    read = dict.fromkeys(ld.buffer for ld in loads(block) if {row, column} <= ld.variables)
+    points = _points(s, block)
+    return [b for b in read if b in s.func.params and math.prod(map(value, b.shape)) >= points]
 
 
 def _lies_apart(s: Schedule, found: Contraction) -> bool:

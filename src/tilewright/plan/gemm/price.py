@@ -305,6 +305,11 @@ def _element_bytes(size: Size, rows: int, terms: int) -> int:
 
 
 def where(operand: Lies, whole: int, target: Target) -> int:
-    """The level of cache where an operand of so many bytes lies when a kernel begins. Between two uses of a constant
-    the others of its network are read."""
-    return max(fits(whole * CONSTANTS, target), 3) if operand.constant else fits(whole, target)
+    """The level of cache where an operand of so many bytes lies when a kernel begins."""
+    return lies(whole, operand.constant, target)
+
+
+def lies(whole: int, constant: bool, target: Target) -> int:
+    """The level of cache where so many bytes lie when a kernel begins. Between two uses of a constant the others of its
+    network are read."""
+    return max(fits(whole * CONSTANTS, target), 3) if constant else fits(whole, target)

@@ -30,6 +30,7 @@ from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile import loops as tiling
 from tilewright.plan.tile import packing
 from tilewright.plan.tile.next_rows import prefetch_next_row
+from tilewright.plan.tile.next_tiles import prefetch_next_tile
 from tilewright.plan.tile.registers import compute_near, hold_sums, keep_near, sums_apart
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
@@ -152,7 +153,8 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> None:
             s.tensorize(s.get_loops(block)[place], choice.dot.instruction)
     if choice.prefetch > 0 and not choice.distance:
         _prefetch_constants(s, found, choice, nest, packed, rows)
-    _prefetch_results(s, found, results, nest.tiles)
+    if found.rows is not None:
+        prefetch_next_tile(s, results, nest.tiles)
     _share(s, found, nest, tails)
     whole = [nest.tiles]
     if heights[0] > 1:
@@ -218,22 +220,6 @@ def _prefetch_constants(
         outer = nest.tiles if ahead_of_tiles else nest.panels
         first = {} if choice.prefetch_tiles is None else {"first": choice.prefetch_tiles}
         s.prefetch(constant, outer, 1, inner, apart=choice.prefetch, **first)
-
-
-def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:
-    """When a tile is stored, the rows of the next one are brought near, and those of what epilogues read there, a
-    cache line of each: the stores of a tile would else wait for memory that was last used long ago."""
-    if found.rows is None or tiling.extent(s, tiles) == 1:
-        return
-    asked: dict[str, Var] = {}
-    for block in results:
-        row = tiling.inside_of(s, block, tiles)[0]
-        for access in accesses(find_loop(s.func, row).body):
-            one_row = {row, tiles} <= access.variables and access.variables & {loop.var for loop in access.loops}
-            if one_row and access.buffer.scope is not Scope.REGISTER:
-                asked.setdefault(access.buffer.name, row)
-    for name, row in asked.items():
-        s.prefetch(name, tiles, 1, row)
 
 
 def _prefetch_own_panels(s: Schedule, packed: Sequence[str], tiles: Sequence[Var], choice: Choice) -> None:
@@ -317,8 +303,8 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> None:
         tails = tiling.panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)
     for block in (dot, *tails):
         tiling.settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
-    if apart is None:
-        _prefetch_results(s, found, [store], nest.tiles)
+    if apart is None and found.rows is not None:
+        prefetch_next_tile(s, [store], nest.tiles)
     s.parallel(nest.outer)
 
 
