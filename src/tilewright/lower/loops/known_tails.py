@@ -43,9 +43,8 @@ def _in_parts(masked: If, target: Target) -> Stmt | None:
         if type(s) is not Store or s.buffer.scope is Scope.REGISTER or s.value.lanes != count or _meets_itself(s):
             return None
         parts, core = first.bit_count(), target.core
-        if (parts - 1) * _operations(
-            s.value
-        ) * core.add_cycles + parts * core.store_cycles > target.masked_store_cycles:
+        again = (parts - 1) * _operations(s.value) * core.add_cycles
+        if again + parts * core.store_cycles > target.masked_store_cycles:
             return None
         begin = 0
         while begin < first:

@@ -93,7 +93,8 @@ class Attentions(OfRows[Attention, Choice]):
                 rows = -(-rows // step) * step
             terms = written_out(tiles[0], target), written_out(tiles[1], target)
             together = max(n for n in range(1, additions(target) // 2 + 1) if rows % n == 0)
-            choice = Choice(*tiles, rows, overlap, together, terms, size.source(target) > 2)
+            ahead = size.source(target) > 2 and (rows < size.rows or size.heads > 1)
+            choice = Choice(*tiles, rows, overlap, together, terms, ahead)
             if choice not in seen:
                 seen.add(choice)
                 yield choice

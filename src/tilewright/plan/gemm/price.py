@@ -150,7 +150,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     panel, of_tile = _panel_bytes(choice, size, terms), tile.rows * terms * element.bytes
     beside = panel if choice.first_packs else 0  # what the first tile reads to pack it
     level = fits(panel + beside + of_tile, target)
-    lost = not (choice.pack_vector or size.any_columns) and are_lost(vector, terms, target)
+    lost = not (choice.pack_vector or size.any_columns) and leave_near_caches(vector, terms, target)
     if not choice.pack_vector and vector.plain:
         level = max(level, level_of_sets(vector.apart, terms, target))
     all_rows = _element_bytes(size, rows, size.terms)
@@ -276,7 +276,7 @@ def is_scattered(size: Size, target: Target) -> bool:
     return size.vector.plain and size.vector.apart >= target.page and size.terms > target.pages_followed
 
 
-def are_lost(operand: Lies, terms: int, target: Target) -> bool:
+def leave_near_caches(operand: Lies, terms: int, target: Target) -> bool:
     """Whether the rows of an operand, as it lies, are gone from the first two caches when they are read again, since
     they share a few of their sets: they are waited for one by one, for nothing follows lines that come again."""
     return operand.plain and operand.apart >= target.page and level_of_sets(operand.apart, terms, target) > 2

@@ -32,7 +32,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.price import are_lost, of_sizes, where
+from tilewright.plan.gemm.price import leave_near_caches, of_sizes, where
 from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise, with_edges
 from tilewright.plan.price.contraction import Dot, RegisterTile, cycles, tiles
@@ -226,7 +226,7 @@ def _cycles(choice: TransposedChoice, size: Size, target: Target) -> float:
         across = (line - taken.element.bytes) / (tile.rows * max(choice.held, 1))
         if choice.dot is None:
             level = max(level, level_of_sets(size.element.apart, size.terms, target))
-            lost = not size.any_rows and are_lost(size.element, size.terms, target)
+            lost = not size.any_rows and leave_near_caches(size.element, size.terms, target)
     elif size.element.plain and tile.rows > room_in(target.caches[0].room(size.element.apart)):
         across = line - taken.element.bytes
     sums = taken.tile_sums(

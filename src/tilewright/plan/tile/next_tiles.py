@@ -41,4 +41,4 @@ def prefetch_read_later(s: Schedule, result: str, tiles: Var, later: Var) -> Non
     own = {*allocations(s.func.body)}
     found = [a for a in accesses(find_loop(s.func, inside[0]).body) if not a.is_store and a.buffer not in own]
     for name in dict.fromkeys(a.buffer.name for a in found if {tiles, later, inside[-1]} <= a.variables):
-        s.prefetch(name, later, 1, inside[-2])
+        s.attempt(s.prefetch, name, later, 1, inside[-2])
