@@ -119,6 +119,7 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "once": _one_of(True, False),
     "front": _one_of(True, False),
     "dead": _one_of(True, False),
+    "fresh": _one_of(True, False),
 }
 """What is drawn for a parameter of this name."""
 

@@ -246,12 +246,13 @@ func windows(x: f32[16, {whole}, {whole}], w: f32[16, 3, 3, 16] in constant, y: 
 
 @pytest.mark.parametrize(
     ("side", "stride", "prefetched"),
-    [(224, 1, "x[c, i + 3, "), (160, 2, "x[c, i*2 + 4, "), (24, 1, "")],
+    [(224, 1, "x[c, i + 3, "), (160, 2, "x[c, i*2 + a + 2, "), (24, 1, "")],
     ids=["by 1", "by 2", "near"],
 )
 @pytest.mark.parametrize("template", ["transposed", "contraction"])
 def test_the_next_row_of_a_far_image_is_prefetched(side: int, stride: int, prefetched: str, template: str) -> None:
-    """That which is the last that the next row of the result reads; of an image in a near cache none."""
+    """That which is the last that the next row of the result reads, or, where windows move by several, all that it
+    reads; of an image in a near cache none. Results that are transposed ask for their next row, too."""
     function = image(side, stride)
     choice = next(
         c.choice for c in candidates_of(function, V3, template) if not getattr(c.choice, "pack_vector", False)
@@ -261,3 +262,4 @@ def test_the_next_row_of_a_far_image_is_prefetched(side: int, stride: int, prefe
     found = [line.strip() for line in text.splitlines() if "prefetch x" in line]
     assert bool(found) == bool(prefetched)
     assert all(line.startswith(f"prefetch {prefetched}") for line in found), found
+    assert template != "transposed" or ("prefetch y[o" in text) == bool(prefetched)

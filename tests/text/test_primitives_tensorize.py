@@ -210,6 +210,11 @@ def prefetch_fresh_row_of_windows(s: tw.Schedule) -> None:
     s.prefetch("x", "i", 1, "jo", apart=4, fresh=True)
 
 
+@case("prefetch-fresh-piece", WINDOWS)
+def prefetch_fresh_piece(s: tw.Schedule) -> None:
+    s.prefetch("x", "i", fresh=True)
+
+
 @case("prefetch-fresh-is-all-without-overlap", PANELS)
 def prefetch_fresh_is_all_without_overlap(s: tw.Schedule) -> None:
     in_blocks_of_rows(s)

@@ -40,7 +40,7 @@ from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.template import Template
 from tilewright.plan.tile import loops as tiling
-from tilewright.plan.tile.next_rows import prefetch_next_row
+from tilewright.plan.tile.next_rows import prefetch_next_result, prefetch_next_row
 from tilewright.plan.tile.packing import copy_vectors, own_copy, pack
 from tilewright.plan.tile.registers import hold_sums, lay_out, sums_apart
 from tilewright.schedule.find import find_block, find_buffer
@@ -160,6 +160,8 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         for block in results:
             masked = choice.held > 0 and choice.held * tile.rows % tile.lanes == 0
             store_transposed(s, block, outer[-1], tile.lanes, masked)
+            if choice.next_row:
+                prefetch_next_result(s, found, found.broadcast, axes, block)
         tiling.settle_edges(s, found, tile, row, lane, dot, packed=True)
         if choice.held and find_block(s.func, write).where is not None:  # readers look at the edge
             s.pad(write)

@@ -3,7 +3,7 @@
     y[o, i, j] = Σ x[c, i + k, j + l] * w[o, c, k, l]          row i + 1 reads one more row of each channel of x
 
 What lies in a far cache or in memory comes row by row of each channel, in pieces too short for prefetchers to follow:
-tiles ask for it while they work on the row before.
+tiles ask for it while they work on the row before. So do stores for the next row of the result.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from tilewright.analysis.products import Operand
 from tilewright.analysis.sizes import known
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Var
+from tilewright.loops.edit import stored_buffers
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 
 
 class NextRow(NamedTuple):
     """The axis along which windows move from row to row of an image, and after how many of its iterations they begin
-    with the last row that the next one reaches."""
+    with the last row that the next one reaches. Where they move by several rows at a time, the axis of terms that goes
+    over all rows of a window (`rows`)."""
 
     axis: int
     later: int
+    rows: int | None
 
 
 def next_row(found: Contraction, operand: Operand) -> NextRow | None:
@@ -34,9 +38,10 @@ def next_row(found: Contraction, operand: Operand) -> NextRow | None:
         for index in operand.load.indices:
             moved = polynomial(index)
             step = moved.get((found.block.axes[n].var,), 0)
-            taps = [(f, known(found.extents[r])) for r in found.reduce if (f := moved.get((found.block.axes[r].var,)))]
+            taps = {r: f for r in found.reduce if (f := moved.get((found.block.axes[r].var,)))}
             if step > 0 and taps:
-                return NextRow(n, 1 + sum(factor * (extent - 1) for factor, extent in taps) // step)
+                reach = sum(factor * (known(found.extents[r]) - 1) for r, factor in taps.items())
+                return NextRow(n, 1 + reach // step, max(taps) if step > 1 else None)
     return None
 
 
@@ -52,8 +57,19 @@ def image_bytes(found: Contraction, operand: Operand) -> int:
 
 
 def prefetch_next_row(s: Schedule, found: Contraction, operand: Operand, loops: Sequence[Var], inner: Var) -> None:
-    """Each iteration of the `inner` loop asks for what it reads of the next row, where that can be proved. `loops` are
-    those of the contraction's axes as they were before tiles."""
+    """Each iteration of the `inner` loop asks for what it reads of the next row, where that can be proved; for all rows
+    that the next windows read, where they move by several. `loops` are those of the contraction's axes as they were
+    before tiles."""
     reached = next_row(found, operand)
+    if reached is None:
+        return
+    distance, each = (reached.later, inner) if reached.rows is None else (1, loops[reached.rows])
+    s.attempt(s.prefetch, operand.buffer.name, loops[reached.axis], distance, each)
+
+
+def prefetch_next_result(s: Schedule, found: Contraction, operand: Operand, loops: Sequence[Var], block: str) -> None:
+    """Each vector that `block` stores asks for its place in the next row of the result, which was last used long
+    ago."""
+    reached, (result,) = next_row(found, operand), stored_buffers(find_block(s.func, block))
     if reached is not None:
-        s.attempt(s.prefetch, operand.buffer.name, loops[reached.axis], reached.later, inner)
+        s.attempt(s.prefetch, result.name, loops[reached.axis], 1, s.get_loops(block)[-2])

@@ -93,7 +93,10 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
             wide = [v for v in (2, 4) if v * columns <= most and w.channels % (v * lanes) == 0]
             pairs = w.epilogue.calls and tiles == 1 and columns % 2 == 0 and w.channels % lanes == 0
             ways = [(1, False), *((v, False) for v in wide), *([(1, True)] if pairs else [])]
-            for order, (vectors, in_pairs) in product([o for o in Order if o is not Order.COLUMNS or tiles > 1], ways):
+            # Columns of tiles that overlap cannot be shared by threads.
+            apart = tiles > 1 and w.columns.size % columns == 0
+            orders = [o for o in Order if o is not Order.COLUMNS or apart]
+            for order, (vectors, in_pairs) in product(orders, ways):
                 programs = 3 * min(tiles, 3) * columns * vectors
                 # With tiles at edges by themselves nothing is tested: so twice as much may be written out.
                 alone = order is Order.CHANNELS and programs * w.columns.kernel <= 2 * WRITTEN_OUT

@@ -72,13 +72,7 @@ def prefetch(
     if level not in PREFETCHED:
         raise Obstacle(loop, f"nothing is prefetched into {level!r}", fix="take 1 or 2")
     _require_iterations(loop)
-    if buffer.scope is Scope.REGISTER or buffer in allocations(loop.body):
-        where = "in registers" if buffer.scope is Scope.REGISTER else "made anew in each iteration"
-        raise Obstacle(loop, f"{buffer.name} is {where}", fix="prefetch what it is filled from")
-    boxes = _further(loop, buffer) if fresh else _touched(loop, buffer)
-    if not boxes or not _moves(boxes[0], loop):
-        why = "every iteration begins at the same element of it" if boxes else "no iteration touches it"
-        raise Obstacle(loop, why, fix="take another loop")
+    boxes = _boxes(loop, buffer, fresh)
     place = inner or loop
     path = pairwise(path_to(function.body, place))
     for begun in (b for b, s in path if isinstance(b, Block) and b.init is s):
@@ -98,6 +92,18 @@ def prefetch(
     return rewritten(function, place, place.replace(body=seq(*asked, place.body)), None, "it changes no result")
 
 
+def _boxes(loop: For, buffer: Buffer, fresh: bool) -> list[Region]:
+    """What an iteration touches of a buffer (`_touched`), or but what the one before does not (`_further`)."""
+    if buffer.scope is Scope.REGISTER or buffer in allocations(loop.body):
+        where = "in registers" if buffer.scope is Scope.REGISTER else "made anew in each iteration"
+        raise Obstacle(loop, f"{buffer.name} is {where}", fix="prefetch what it is filled from")
+    boxes = _further(loop, buffer) if fresh else _touched(loop, buffer)
+    if not boxes or not _moves(boxes[0], loop):
+        why = "every iteration begins at the same element of it" if boxes else "no iteration touches it"
+        raise Obstacle(loop, why, fix="take another loop")
+    return boxes
+
+
 def _elements(
     around: Sequence[For], loop: For, buffer: Buffer, boxes: Sequence[Region], apart: int | None, first: int | None
 ) -> list[tuple[Region, Sequence[Expr]]]:
@@ -105,9 +111,10 @@ def _elements(
     innermost of the loops `around` prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
     (whole, *parts), place = boxes, around[-1]
     pieces = [whole] if whole.is_contiguous_in(buffer.shape) else parts
-    if (place is not loop or apart is not None) and all(piece.is_contiguous_in(buffer.shape) for piece in pieces):
+    shared = (place is not loop or apart is not None) and pieces
+    if shared and all(piece.is_contiguous_in(buffer.shape) for piece in pieces):
         return [(piece, _parts(around, loop, piece, apart, first)) for piece in pieces if _moves(piece, loop)]
-    own = _touched(place, buffer)[:1]
+    own = [whole] if place is loop else _touched(place, buffer)[:1] if parts else []
     if apart is not None or first is not None or not own or not _moves(own[0], place):
         why = f"what an iteration touches of {buffer.name}, {whole}, is not contiguous with a known size"
         why += f", and loop {place.name} does not go through it" if apart is None else ""
