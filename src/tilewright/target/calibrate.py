@@ -25,7 +25,7 @@ from .machine import llvm_stamp
 from .origins import Source
 from .target import Target
 
-MEASURING_VERSION: Final = 7
+MEASURING_VERSION: Final = 8
 """Rises when what the probes measure changes: what another version kept is not used."""
 
 TRIES: Final = 3

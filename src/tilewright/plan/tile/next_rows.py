@@ -17,8 +17,7 @@ from tilewright.analysis.products import Operand
 from tilewright.analysis.sizes import known
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import stored_buffers
-from tilewright.schedule.find import find_block
+from tilewright.plan.tile.next_tiles import prefetch_stored_later
 from tilewright.schedule.schedule import Schedule
 
 
@@ -68,8 +67,7 @@ def prefetch_next_row(s: Schedule, found: Contraction, operand: Operand, loops: 
 
 
 def prefetch_next_result(s: Schedule, found: Contraction, operand: Operand, loops: Sequence[Var], block: str) -> None:
-    """Each vector that `block` stores asks for its place in the next row of the result, which was last used long
-    ago."""
-    reached, (result,) = next_row(found, operand), stored_buffers(find_block(s.func, block))
+    """Each vector that `block` stores asks for its place in the next row of the result."""
+    reached = next_row(found, operand)
     if reached is not None:
-        s.attempt(s.prefetch, result.name, loops[reached.axis], 1, s.get_loops(block)[-2])
+        prefetch_stored_later(s, block, loops[reached.axis], s.get_loops(block)[-2])

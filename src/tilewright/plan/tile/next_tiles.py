@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import allocations
+from tilewright.loops.edit import allocations, stored_buffers
 from tilewright.plan.tile import loops as tiling
-from tilewright.schedule.find import find_loop
+from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
 
@@ -42,3 +42,10 @@ def prefetch_read_later(s: Schedule, result: str, tiles: Var, later: Var) -> Non
     found = [a for a in accesses(find_loop(s.func, inside[0]).body) if not a.is_store and a.buffer not in own]
     for name in dict.fromkeys(a.buffer.name for a in found if {tiles, later, inside[-1]} <= a.variables):
         s.attempt(s.prefetch, name, later, 1, inside[-2])
+
+
+def prefetch_stored_later(s: Schedule, result: str, later: Var, inner: Var) -> None:
+    """Each iteration of the `inner` loop asks for the place where the same iteration stores in the next one of `later`,
+    a loop around it: memory that was last used long ago. `result` is the block that stores."""
+    (stored,) = stored_buffers(find_block(s.func, result))
+    s.attempt(s.prefetch, stored.name, later, 1, inner)

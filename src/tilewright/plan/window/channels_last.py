@@ -34,8 +34,9 @@ from math import isqrt
 from tilewright.analysis.known import limits
 from tilewright.analysis.windows import Windows
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import loads, stored_buffers
+from tilewright.loops.edit import loads
 from tilewright.plan.tile.loops import MANY, WRITTEN_OUT, cut_at, edges_alone, extent, loop_of, ordered, write_out
+from tilewright.plan.tile.next_tiles import prefetch_stored_later
 from tilewright.plan.tile.registers import compute_near, keep_near, made_by
 from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
@@ -151,9 +152,7 @@ class ChannelsLast(family.WindowTemplate[ChannelsLastChoice]):
         if c.ahead:
             _prefetch(s, w, c, pad, last, rows, tile)
         if pad and not c.copied:
-            if (
-                extent(s, columns) > 1 and w.channels % c.lanes == 0
-            ):  # with masks, it would be one more copy of its code
+            if extent(s, columns) > 1 and w.channels % c.lanes == 0:  # with masks, it would be one more copy of code
                 alone = edges_alone(s, columns, shared is columns)
                 parts = alone if shared is columns else parts
             if c.edges and shared is not rows and extent(s, rows) == w.rows.size:
@@ -317,8 +316,7 @@ def _prefetch(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, last: st
     each asks for its own columns of the next row that `last` stores, in memory that was last used long ago."""
     image = next(ld.buffer for ld in loads(find_block(s.func, pad))) if pad else w.source
     s.attempt(s.prefetch, image.name, rows, 1, tile, apart=c.ahead, fresh=True)
-    (result,) = stored_buffers(find_block(s.func, last))
-    s.attempt(s.prefetch, result.name, rows, 1, loop_of(s, last, w.columns.axis))
+    prefetch_stored_later(s, last, rows, loop_of(s, last, w.columns.axis))
 
 
 def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]:

@@ -93,7 +93,7 @@ def prefetch(
 
 
 def _boxes(loop: For, buffer: Buffer, fresh: bool) -> list[Region]:
-    """What an iteration touches of a buffer (`_touched`), or but what the one before does not (`_further`)."""
+    """What an iteration touches of a buffer, or the part of it that the one before does not (`_further`)."""
     if buffer.scope is Scope.REGISTER or buffer in allocations(loop.body):
         where = "in registers" if buffer.scope is Scope.REGISTER else "made anew in each iteration"
         raise Obstacle(loop, f"{buffer.name} is {where}", fix="prefetch what it is filled from")
