@@ -16,12 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.analysis.iterations import accumulation
 from tilewright.analysis.products import Operand, factors_of, pair_of
 from tilewright.analysis.sizes import known
-from tilewright.expr.nodes import Add, Const, Expr, Mul, Var
-from tilewright.expr.work import work_of
-from tilewright.loops.edit import blocks, loads_of, loops_around
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Axis, Block, Buffer, Function, Store
 from tilewright.target.abilities import SHORTEST_LANES
 
@@ -120,11 +118,11 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     extents, spatial = tuple(loop.extent for loop in loops), tuple(a.var for a in block.spatial)
     if block.init is None or (block.where is not None and not bounded) or store.indices != spatial or not spatial:
         return None
-    factors = factors_of(block)
-    instructions = 0.0 if factors is not None else _instructions(block)
-    factors = factors or pair_of(block)
-    if factors is None or not all(f.buffer.shape for f in factors):  # one number is a factor of a sum, no operand
+    products = factors_of(block)
+    terms = pair_of(block) if products is None else (products, 0.0)
+    if terms is None or not all(f.buffer.shape for f in terms[0]):  # one number is a factor of a sum, no operand
         return None
+    factors, instructions = terms
     place = {a.var: n for n, a in enumerate(block.axes)}
     columns = next((v for v in reversed(spatial) if known(extents[place[v]]) > 1), spatial[-1])
     moving = [f for f in factors if f.moves(columns)]
@@ -140,15 +138,6 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     rows_at = None if row is None else place[row.var]
     axes = place[columns], rows_at, batch, reduce
     return Contraction(block, store.buffer, vector, broadcast, *axes, extents, instructions)
-
-
-def _instructions(block: Block) -> float:
-    """Those of a term that is no product, and of its addition to the sum: where a product is added, one does both."""
-    found = accumulation(block.replace(init=None, where=None))
-    if found is None:
-        return 0.0
-    fused = found.op is Add and isinstance(found.term, Mul) and found.buffer.dtype.is_float
-    return max(work_of(found.term, tuple(loads_of(found.term))).plain + (0 if fused else 1), 1)
 
 
 def _rows_among(extents: Mapping[Axis, Expr]) -> Axis | None:

@@ -14,7 +14,7 @@ from tilewright.analysis.iterations import accumulation, product_in
 from tilewright.analysis.sizes import known
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, digits_of, polynomial
-from tilewright.expr.nodes import Cast, Expr, Sub, Var
+from tilewright.expr.nodes import Add, Cast, Expr, Mul, Sub, Var
 from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loads_of
@@ -84,9 +84,10 @@ def factors_of(block: Block) -> tuple[Operand, Operand] | None:
     return found[0], found[1]
 
 
-def pair_of(block: Block) -> tuple[Operand, Operand] | None:
+def pair_of(block: Block) -> tuple[tuple[Operand, Operand], float] | None:
     """The two operands of the terms that a block adds up, or takes the least or the greatest of, where these are of one
-    element of each and of nothing else: squares of differences, say. None where they call functions or divide."""
+    element of each and of nothing else: squares of differences, say; and the vector instructions of a term with its
+    addition, which one of a product does, too. None where they call functions or divide."""
     found = accumulation(block.replace(init=None, where=None))
     loaded = [] if found is None else list(dict.fromkeys(loads_of(found.term)))
     if found is None or len(loaded) != 2 or loaded[0].buffer is loaded[1].buffer:
@@ -95,7 +96,8 @@ def pair_of(block: Block) -> tuple[Operand, Operand] | None:
     reads_memory = any(isinstance(n, Load) for ld in loaded for i in ld.indices for n in preorder(i))
     if reads_memory or work != Work(plain=work.plain) or not variables_of(found.term) <= _indexing(loaded):
         return None
-    return Operand(loaded[0]), Operand(loaded[1])
+    fused = found.op is Add and isinstance(found.term, Mul) and found.buffer.dtype.is_float
+    return (Operand(loaded[0]), Operand(loaded[1])), max(work.plain + (not fused), 1)
 
 
 def _indexing(loaded: Iterable[Load]) -> frozenset[Var]:

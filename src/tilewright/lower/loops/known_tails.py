@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
-from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Broadcast, Expr, Ramp, Shuffle, Var
+from tilewright.expr.nodes import Broadcast, Expr, Ramp, Shuffle
 from tilewright.loops.edit import transform_statements
 from tilewright.loops.nodes import Function, If, Instruct, Load, Seq, Stmt, Store, seq
+from tilewright.lower.loops.masks import lanes_that_hold
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
@@ -59,9 +59,7 @@ def _in_parts(masked: If, target: Target) -> Stmt | None:
 
 def _first_lanes(mask: Expr) -> int | None:
     """How many first lanes a mask of constants holds in; None for another one, and where it is all lanes or none."""
-    if mask.lanes == 1 or any(type(e) in (Load, Var) for e in preorder(mask)):
-        return None
-    lanes = [bool(v) for v in evaluate(mask, {}).reshape(-1)]
+    lanes = lanes_that_hold(mask) or []
     first = sum(lanes)
     return first if 0 < first < len(lanes) and all(lanes[:first]) else None
 

@@ -124,12 +124,17 @@ def _unclamped(bound: Expr) -> tuple[Expr | None, int]:
     return None, 0
 
 
-def decided(mask: Expr) -> bool | None:
-    """Whether a condition holds in all lanes, or in none, when it consists of constants alone; else None."""
+def lanes_that_hold(mask: Expr) -> list[bool] | None:
+    """In which lanes a condition holds, when it consists of constants alone; else None."""
     if any(isinstance(n, Load | Var) for n in preorder(mask)):
         return None
     lanes = evaluate(mask, {})
-    values = {bool(v) for v in (lanes.reshape(-1) if mask.lanes > 1 else [lanes])}
+    return [bool(v) for v in (lanes.reshape(-1) if mask.lanes > 1 else [lanes])]
+
+
+def decided(mask: Expr) -> bool | None:
+    """Whether a condition holds in all lanes, or in none, when it consists of constants alone; else None."""
+    values = set(lanes_that_hold(mask) or ())
     return values.pop() if len(values) == 1 else None
 
 
