@@ -8,7 +8,6 @@ Block axes and `let` variables are replaced by what they stand for, so indices a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -76,73 +75,92 @@ def accesses(root: Stmt) -> list[Access]:
 @lru_cache(maxsize=1 << 9)
 def _accesses(root: Stmt) -> tuple[Access, ...]:
     """They are remembered: a statement never changes, and each question about it begins with them."""
-    return tuple(_Collector().statement(root, _Place()))
+    collector = _Collector()
+    collector.statement(root, _Place())
+    return tuple(collector.found)
 
 
 @lru_cache(maxsize=1 << 10)
-def _inside_block(block: Block) -> tuple[Access, ...]:
-    """The accesses of a block that no named value is visible to: while steps change the loops around it, they stay."""
-    return tuple(_Collector().block(block, _Place()))
+def _inside(stmt: Stmt) -> tuple[Access, ...]:
+    """The accesses of a block, or of a loop beside others, that no named value is visible to: while steps change the
+    loops around it, they stay."""
+    collector = _Collector()
+    if isinstance(stmt, Block):
+        collector.block(stmt, _Place())
+    else:
+        collector.statement(stmt, _Place())
+    return tuple(collector.found)
 
 
 class _Collector:
     """Walks statements; remembers what axes and `let` variables stand for."""
 
     def __init__(self) -> None:
+        self.found: list[Access] = []
         self.values: dict[Node, Node] = {}
         self.reading: set[Var] = set()
         self.has_names = False
 
-    def statement(self, stmt: Stmt, place: _Place) -> Iterator[Access]:
+    def statement(self, stmt: Stmt, place: _Place) -> None:
         match stmt:
             case Seq(body):
                 for part in body:
-                    yield from self.statement(part, place)
+                    if type(part) is For and not self.has_names:
+                        self.as_before(part, place)
+                    else:
+                        self.statement(part, place)
             case For():
-                yield from self.loads((stmt.begin, stmt.end), stmt, place)
-                yield from self.statement(stmt.body, _Place((*place.loops, stmt), place.guarded))
+                self.loads((stmt.begin, stmt.end), stmt, place)
+                self.statement(stmt.body, _Place((*place.loops, stmt), place.guarded))
             case Block() if self.has_names:
-                yield from self.block(stmt, place)
+                self.block(stmt, place)
             case Block():
-                for a in _inside_block(stmt):
-                    loops, guarded = (*place.loops, *a.loops), place.guarded or a.guarded
-                    yield Access(a.buffer, a.indices, a.is_store, loops, guarded, a.statement)
+                self.as_before(stmt, place)
             case Store(buffer, indices, value):
-                yield from self.loads((*indices, value), stmt, place)
-                where = tuple(self.resolve(i) for i in indices)
-                yield Access(buffer, where, True, place.loops, place.guarded, stmt)
+                self.loads((*indices, value), stmt, place)
+                where = tuple(map(self.resolve, indices))
+                self.found.append(Access(buffer, where, True, place.loops, place.guarded, stmt))
             case Let(var, value):
-                yield from self.loads((value,), stmt, place)
+                self.loads((value,), stmt, place)
                 self.stands_for(var, value)
                 self.has_names = True
             case If(cond, then, otherwise):
-                yield from self.loads((cond,), stmt, place)
+                self.loads((cond,), stmt, place)
                 inner = _Place(place.loops, True)
-                yield from self.statement(then, inner)
+                self.statement(then, inner)
                 if otherwise is not None:
-                    yield from self.statement(otherwise, inner)
+                    self.statement(otherwise, inner)
             case While(cond, body):
                 inner = _Place(place.loops, True)
-                yield from self.loads((cond,), stmt, inner)
-                yield from self.statement(body, inner)
+                self.loads((cond,), stmt, inner)
+                self.statement(body, inner)
             case Prefetch():
                 return
             case _:
-                exprs = tuple(c for c in stmt.children() if isinstance(c, Expr))
-                yield from self.loads(exprs, stmt, place)
+                self.loads(tuple([c for c in stmt.children() if isinstance(c, Expr)]), stmt, place)
 
-    def block(self, block: Block, place: _Place) -> Iterator[Access]:
+    def as_before(self, stmt: Block | For, place: _Place) -> None:
+        """What is inside a statement that no named value is visible to."""
+        inside = _inside(stmt)
+        if place.loops or place.guarded:
+            for a in inside:
+                loops, guarded = (*place.loops, *a.loops), place.guarded or a.guarded
+                self.found.append(Access(a.buffer, a.indices, a.is_store, loops, guarded, a.statement))
+        else:
+            self.found += inside
+
+    def block(self, block: Block, place: _Place) -> None:
         had_names, self.has_names = self.has_names, True
         for axis in block.axes:
             if self.reads(axis.binding):
-                yield from self.loads((axis.binding,), block, place)
+                self.loads((axis.binding,), block, place)
             self.stands_for(axis.var, axis.binding)
         if block.where is not None:
-            yield from self.loads((block.where,), block, place)
+            self.loads((block.where,), block, place)
             place = _Place(place.loops, True)
         if block.init is not None:
-            yield from self.statement(block.init, _Place(place.loops, True))
-        yield from self.statement(block.body, place)
+            self.statement(block.init, _Place(place.loops, True))
+        self.statement(block.body, place)
         self.has_names = had_names
 
     def resolve(self, e: Expr) -> Expr:
@@ -150,10 +168,10 @@ class _Collector:
             return e
         return transform(e, lambda node: node, self.values)
 
-    def loads(self, roots: tuple[Expr, ...], stmt: Stmt, place: _Place) -> Iterator[Access]:
+    def loads(self, roots: tuple[Expr, ...], stmt: Stmt, place: _Place) -> None:
         reading = [r for r in roots if self.reads(r)]
         for node in dict.fromkeys(node for r in reading for node in loads_of(self.resolve(r))) if reading else ():
-            yield Access(node.buffer, node.indices, False, place.loops, place.guarded, stmt)
+            self.found.append(Access(node.buffer, node.indices, False, place.loops, place.guarded, stmt))
 
     def reads(self, e: Expr) -> bool:
         """Whether there are loads in an expression, or in what its variables stand for."""

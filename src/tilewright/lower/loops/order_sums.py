@@ -23,7 +23,6 @@ from itertools import groupby
 from typing import TypeGuard
 
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import simplify
 from tilewright.loops.address import address, steps_of
@@ -74,7 +73,7 @@ def _is_sum(s: Stmt) -> TypeGuard[Store]:
     ones than vectors'."""
     if type(s) is not Store or s.buffer.scope is not Scope.REGISTER or s.value.lanes == 1:
         return False
-    parts = list(preorder(s.value))
+    parts = list(_loading(s.value))
     if any(type(e) is Instruct and e.instruction.has_tiles for e in parts):
         return False
     own = [e for e in parts if type(e) is Load and e.buffer.scope is Scope.REGISTER]
@@ -84,9 +83,11 @@ def _is_sum(s: Stmt) -> TypeGuard[Store]:
 def _ordered(run: list[Stmt], registers: int) -> Sequence[Stmt]:
     """A run in the order that loads least; as it is, where all that it loads has room or is read just once, or where
     the vectors that it changes are not known to lie apart."""
-    sums = [s for s in run if _is_sum(s)]
+    if len(run) < max(registers // 2, 2):
+        return run
+    sums = [s for s in run if isinstance(s, Store)]  # all of them: others are alone
     places = {s.indices for s in sums}
-    if len(sums) < registers // 2 or len(sums) == len(places) or not _lie_apart(sums[0].buffer, places):
+    if len(sums) == len(places) or not _lie_apart(sums[0].buffer, places):
         return run
     found = _with_operands(sums)
     least = max(len(s.operands) for s in found)
@@ -119,33 +120,50 @@ def _with_operands(sums: Sequence[Store]) -> list[_Sum]:
     def plain(e: Load) -> Load:
         return e if _is_register(e) else e.replace(indices=tuple(map(simplify, e.indices)))
 
-    made = [s for s in (map_loads(s, plain) for s in sums) if isinstance(s, Store)]
-    shared = Counter(part for s in made for part in set(preorder(s.value)))
+    simplified: dict[Node, Node] = {}
+    made = [s for s in (map_loads(s, plain, simplified) for s in sums) if isinstance(s, Store)]
+    shared = Counter(part for s in made for part in _loading(s.value))
     return [_Sum(s, s.indices, _operands(s.value, shared)) for s in made]
 
 
-def _operands(value: Expr, shared: Counter[Node]) -> tuple[Expr, ...]:
+def _operands(value: Expr, shared: Counter[Expr]) -> tuple[Expr, ...]:
     """Of a sum's parts that are loaded, or computed of loads alone, the largest that other sums have, too."""
     found: dict[Expr, None] = {}
     seen: set[Expr] = set()
     waiting = [value]
     while waiting:
         part = waiting.pop()
-        if part in seen:
+        if part in seen or not part.kinds & Load.bit:
             continue
         seen.add(part)
-        loads = _loads(part) if shared[part] > 1 else []
-        if type(part) is Load or (loads and not any(map(_is_register, loads))):
+        if type(part) is Load or (shared[part] > 1 and not any(map(_is_register, _loads(part)))):
             if not _is_register(part):
                 found[part] = None
         else:
-            waiting += [child for child in reversed(part.children()) if isinstance(child, Expr)]
+            waiting += _inside(part)
     return tuple(found)
+
+
+def _loading(value: Expr) -> Iterator[Expr]:
+    """The parts of an expression that load, and instructions, each once."""
+    seen: set[Expr] = set()
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if part.kinds & (Load.bit | Instruct.bit) and part not in seen:
+            seen.add(part)
+            yield part
+            waiting += _inside(part)
+
+
+def _inside(e: Expr) -> list[Expr]:
+    """The operands of an expression, the first one last."""
+    return [child for child in reversed(e.children()) if isinstance(child, Expr)]
 
 
 def _loads(value: Expr) -> list[Load]:
     """The loads in an expression, each once."""
-    return [e for e in preorder(value) if type(e) is Load]
+    return [e for e in _loading(value) if type(e) is Load]
 
 
 def _is_register(e: Expr) -> bool:
