@@ -74,6 +74,15 @@ def loaded_buffers(root: Stmt) -> frozenset[Buffer]:
     return frozenset([load.buffer for load in loads(root)])
 
 
+@lru_cache(maxsize=1 << 13)
+def named_buffers(root: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement, or one inside it, has anything to do with."""
+    named = [value for value in root.field_values() if isinstance(value, Buffer | tuple)]
+    own = [b for value in named for b in (value if isinstance(value, tuple) else (value,)) if isinstance(b, Buffer)]
+    own += [load.buffer for e in root.own() for load in loads_of(e)]
+    return frozenset(own).union(*map(named_buffers, root.held()))
+
+
 @lru_cache(maxsize=1 << 11)
 def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
     """The buffers that a statement, or one inside it, stores to."""
@@ -181,13 +190,19 @@ def map_statements(root: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     return transform_statements(root, step)
 
 
-def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
-    """A transform that does not descend into expressions."""
+def transform_statements(
+    root: Stmt, change: Callable[[Node], Node], stays: Callable[[Stmt], bool] | None = None
+) -> Stmt:
+    """A transform that does not descend into expressions, nor into statements that `stay`."""
+    if stays is not None and stays(root):
+        return root
     if type(root) is Seq:
-        root = root.rebuild(tuple([transform_statements(s, change) for s in root.body]))
+        root = root.rebuild(tuple([transform_statements(s, change, stays) for s in root.body]))
     elif type(root) in COMPOUND:
-        made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
-        root = root.rebuild(made)
+        inner = root.children()
+        root = root.rebuild(
+            tuple([transform_statements(c, change, stays) if isinstance(c, Stmt) else c for c in inner])
+        )
     result = change(root)
     assert isinstance(result, Stmt)
     return result
@@ -279,7 +294,10 @@ def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer], places: Plac
             return node.replace(arguments=tuple(values.get(b, b) for b in node.arguments))
         return node
 
-    return transform_statements(map_loads(root, of_load), of_statement)
+    def stays(stmt: Stmt) -> bool:
+        return named_buffers(stmt).isdisjoint(values)
+
+    return transform_statements(map_loads(root, of_load, stays=stays), of_statement, stays)
 
 
 def defines(root: Stmt) -> bool:
