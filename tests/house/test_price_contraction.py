@@ -17,6 +17,8 @@ from tilewright.target.transfer import (
     fits,
     kept,
     memory,
+    pieces_again_cycles,
+    pieces_cycles,
     read_seconds,
     reread_seconds,
     rewrite_seconds,
@@ -137,6 +139,9 @@ def test_less_of_a_working_set_is_found_again_the_nearer_it_is_to_a_caches_size(
         assert all(a * 0.999 < b < 1.15 * a for a, b in itertools.pairwise(taken[24:]))
     assert reread_seconds(1e6, 2 * last.bytes, WIDE) == pytest.approx(read_seconds(1e6, memory(WIDE), WIDE))
     assert reread_seconds(1e6, WIDE.caches[1].bytes / 2, WIDE) == pytest.approx(read_seconds(1e6, 2, WIDE))
+    pieces = [pieces_again_cycles(100, 2048, last.bytes * part, 2, WIDE) for part in (1 / 2, 3 / 4, 1)]
+    near, far = (pieces_cycles(100, 2048, level, WIDE) for level in (2, memory(WIDE)))
+    assert pieces == pytest.approx([near, (near + far) / 2, far])
 
 
 def test_the_level_that_keeps_most_of_a_set() -> None:

@@ -44,9 +44,9 @@ func depthwise(x: f32[{images}, {size}, {size}, {channels}], w: f32[{kernel}, {k
     return function
 
 
-def windows(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Windows:
-    """Those of an image."""
-    found = TEMPLATE.recognise(Facts(depthwise(size, channels, kernel, stride)))
+def windows(size: int, channels: int, kernel: int = 3, stride: int = 1, images: int = 1) -> Windows:
+    """Those of some images."""
+    found = TEMPLATE.recognise(Facts(depthwise(size, channels, kernel, stride, images)))
     assert found is not None
     return found
 
@@ -134,6 +134,24 @@ def test_rows_that_come_next_are_asked_for_where_the_second_cache_keeps_too_litt
         places = [s.place for s in statements(made.body) if isinstance(s, Prefetch)]
         assert {load.buffer.name for load in places} == ({"x", "y"} if asked else set())
         assert all(load.indices[2] is const(0) for load in places if load.buffer.name == "x")  # shares of whole rows
+
+
+def test_pieces_wait_for_memory() -> None:
+    """A copied image is read in pieces, rows as they lie: where the last cache keeps less of it, copies take longer. So
+    do columns of tiles of far images, however early they ask for the next row."""
+    w = windows(14, 512, stride=2, images=4)
+    held = 4 * 512 * 4 * (14 * 14 + 7 * 7)
+    assert 2 * held <= V3.caches[-1].bytes
+    less = V3.with_peaks(last_share=3 / 2 * held / V3.caches[-1].bytes)
+    of_copies, of_rows = (
+        min(TEMPLATE.price(c, w, less) / TEMPLATE.price(c, w, V3) for c in TEMPLATE.choices(w, V3) if is_one(c))
+        for is_one in (lambda c: c.copied, lambda c: c.order is Order.ROWS)
+    )
+    assert of_copies > 1.1 * of_rows
+    assert not cheapest(w, less).copied
+    far = windows(112, 32, images=16)
+    rows, columns = (price(far, V3, order=o, columns=7, ahead=16) for o in (Order.ROWS, Order.COLUMNS))
+    assert columns > rows
 
 
 @pytest.mark.parametrize("order", [Order.ROWS, Order.COLUMNS])

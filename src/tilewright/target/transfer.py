@@ -108,6 +108,14 @@ def apart_cycles(level: int, target: Target) -> float:
     return wait_cycles(level, target) / target.core.rows_ahead
 
 
+def pieces_again_cycles(pieces: float, apart: float, within: float, near: int, target: Target) -> float:
+    """The same of pieces of a working set of `within` bytes that is used again, which all cores share: from the level
+    `near` as far as the last cache keeps the set, else from memory."""
+    found = kept(within, target.kept_caches[-1])
+    far = pieces_cycles(pieces, apart, memory(target), target)
+    return found * pieces_cycles(pieces, apart, near, target) + (1 - found) * far
+
+
 def pieces_cycles(pieces: float, apart: float, level: int, target: Target) -> float:
     """Cycles in which so many pieces, `apart` bytes from one to the next, come from a level as far as each is on a page
     of its own, where nothing has followed them."""

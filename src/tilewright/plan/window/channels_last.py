@@ -42,7 +42,7 @@ from tilewright.plan.window import family
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.target.transfer import byte_cycles, fits, memory, pieces_cycles, room_in
+from tilewright.target.transfer import byte_cycles, fits, memory, pieces_again_cycles, pieces_cycles, room_in
 
 
 class Order(Enum):
@@ -218,7 +218,7 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
         apart, level = 0.0, max(_level(w, target), 3)
         few = 2 * column >= target.page  # so few on a page that nothing follows them
         if image * w.images > second.bytes and (few or level == memory(target)):
-            apart = pieces_cycles(read, column, level, target)
+            apart = pieces_again_cycles(read, column, _bytes(w), min(level, len(target.caches)), target)
         if (rows * w.columns.stride + 1) * w.columns.size <= room_in(room):
             return apart + read * (whole - piece) * byte_cycles(3 if far else 2, target)
         return apart + pieces * whole * crowded * byte_cycles(3 if crowded > 1 and far else 2, target)
@@ -229,8 +229,9 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
 
 def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
     """Cycles in which columns of tiles wait for memory: what they read and store of a row is a piece that nothing has
-    followed there, as far as rows are on pages of their own."""
-    if c.ahead or c.order is not Order.COLUMNS or _level(w, target) < memory(target):
+    followed there, as far as rows are on pages of their own. To ask for the next row does not change that: it is wanted
+    sooner than memory answers."""
+    if c.order is not Order.COLUMNS or _level(w, target) < memory(target):
         return 0.0
     row, tiles = w.columns.size * w.channels * w.out.dtype.bytes, -(-w.columns.size // c.columns)
     pieces = w.images * w.rows.size * (1 + w.rows.stride) * tiles
@@ -239,21 +240,27 @@ def _pieces(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
 
 def _level(w: Windows, target: Target) -> int:
     """The level that has the image and the result."""
+    return fits(_bytes(w), target)
+
+
+def _bytes(w: Windows) -> int:
+    """Bytes of the image and the result."""
     result = w.images * w.rows.size * w.columns.size * w.channels * w.out.dtype.bytes
-    return fits(result * (1 + w.rows.stride * w.columns.stride), target)
+    return result * (1 + w.rows.stride * w.columns.stride)
 
 
 def _copies(w: Windows, c: ChannelsLastChoice, target: Target) -> float:
     """Cycles to copy the image: its vectors are loaded, and stored with the padding around them. Of each column a piece
-    is read that nothing was near before, as far as columns are on pages of their own. Nothing waits for a copy's loads,
-    which are many at a time: pieces from farther away than the second cache take as long."""
+    is read that nothing was near before, as far as columns are on pages of their own. Nothing waits for a copy's loads
+    from caches, which are many at a time: pieces from beyond the second one take as long, but not those from memory.
+    (Measured on a Zen 3: images of which the last cache keeps a part.)"""
     if not c.copied:
         return 0.0
     channels, images, column = c.copied * c.vectors * c.lanes, w.images * w.channels, w.channels * w.out.dtype.bytes
     results = w.rows.size * w.columns.size
     read, stored = results * w.rows.stride * w.columns.stride, _bytes_copied(w, 1) / w.source.dtype.bytes
     vectors = read * family.load_cycles(target) + stored * target.core.store_cycles
-    return images / c.lanes * vectors + pieces_cycles(images / channels * read, column, 2, target)
+    return images / c.lanes * vectors + pieces_again_cycles(images / channels * read, column, _bytes(w), 2, target)
 
 
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> tuple[Var, Var, Var, Var]:
