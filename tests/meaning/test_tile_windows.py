@@ -149,7 +149,8 @@ def test_rows_that_no_tile_ends_with_are_left_to_other_templates() -> None:
 
 
 def test_two_rows_of_an_image_share_columns() -> None:
-    """An image of 14 columns: a step of 32 terms is four loads and four products of tiles with 14 rows."""
+    """An image of 14 columns: a step of 32 terms is four loads and four products of tiles with 14 rows, and a store that
+    keeps stores awake."""
     f = Convolution(14, 14, 256, 256).loops
     cheapest = in_tiles(f)[0]
     assert cheapest.choice.beside == 2
@@ -158,7 +159,7 @@ def test_two_rows_of_an_image_share_columns() -> None:
     inner = [text for _, text in re.findall(r"^(\.LBB\S+):\n((?:\t.*\n)+?)\tj\w+\s+\1\n", listing, re.MULTILINE)]
     (loop,) = [text for text in inner if "tdpbf16ps" in text]
     words = re.findall(r"^\t(t\w+)", loop, re.MULTILINE)
-    assert sorted(words) == ["tdpbf16ps"] * 4 + ["tileloadd"] * 4, loop
+    assert sorted(words) == ["tdpbf16ps"] * 4 + ["tileloadd"] * 4 + ["tilestored", "tilezero"], loop
 
 
 @pytest.mark.parametrize("name", TILES)

@@ -74,8 +74,8 @@ Level = Annotated[
 PASSES = (
     "simplify, keep-packed, integers, whole-numbers, fold, reciprocals, sink, units, lay-columns, merge, in-place, "
     "merge-products, turn-places, winograd, merge-taps, lay-out, orient, fold-oriented, strassen, reduce-precision, "
-    "shift-signs, widen, share, drop, plan, run-late, schedule, hoist, share-out, overwrite, alternate, "
-    "fuse-multiply-add, simplify-indices, full-masks, known-tails, move-lanes, order-sums"
+    "lay-rows, shift-signs, widen, share, drop, plan, run-late, schedule, hoist, share-out, overwrite, alternate, "
+    "fuse-multiply-add, simplify-indices, full-masks, keep-awake, known-tails, move-lanes, order-sums"
 )
 """The passes that may be left out. It is text, since help is printed without the compiler; a test compares both."""
 

@@ -13,6 +13,7 @@ from tilewright.lower.loops.expand_math import expand_math
 from tilewright.lower.loops.flatten_buffers import flatten_buffers
 from tilewright.lower.loops.full_masks import full_masks
 from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
+from tilewright.lower.loops.keep_awake import keep_awake
 from tilewright.lower.loops.known_tails import known_tails
 from tilewright.lower.loops.lower_blocks import lower_blocks
 from tilewright.lower.loops.move_lanes import move_lanes
@@ -63,6 +64,7 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
         on_functions("vectorize", lambda f: vectorize(f, target.vector_registers), LOOPS),
         on_functions("full-masks", full_masks, LOOPS, since=2),
         on_functions("unroll", unroll, LOOPS),
+        on_functions("keep-awake", keep_awake, LOOPS, since=2),
         on_functions("known-tails", lambda f: known_tails(f, target), LOOPS, since=2),
         on_functions("move-lanes", lambda f: move_lanes(f, target), LOOPS, since=2),
         on_functions("order-sums", lambda f: order_sums(f, target), LOOPS, since=2),

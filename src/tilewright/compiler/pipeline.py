@@ -34,6 +34,7 @@ from tilewright.lower.graph.fold_constants import fold_constants
 from tilewright.lower.graph.keep_packed import keep_packed
 from tilewright.lower.graph.lay_columns import lay_columns
 from tilewright.lower.graph.lay_out import lay_out
+from tilewright.lower.graph.lay_rows import lay_rows
 from tilewright.lower.graph.merge_positions import merge_positions
 from tilewright.lower.graph.merge_products import merge_products
 from tilewright.lower.graph.merge_taps import merge_taps
@@ -110,6 +111,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
         Pass("strassen", lambda module: strassen(module, target, rounds), GRAPH, since=3),
         Pass("reduce-precision", lambda m: reduce_precision(m, target) if rounds else m, GRAPH, since=HIGHEST),
+        Pass("lay-rows", lambda module: lay_rows(module, target), GRAPH, since=2),
         Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
         Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("share", eliminate_common, GRAPH, since=1),

@@ -60,6 +60,11 @@ TILE_LATENCY: Final = 52
 """Cycles from one product of tiles to the next that adds to the same sums (Intel's optimization manual, chapter 20)."""
 
 
+TILE_STORES_APART: Final = 2400
+"""Cycles after which a store of a tile takes longer if none came before: some 900 cycles, measured on a Granite Rapids
+(docs/findings.md)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Register:
     """An operand of an instruction: its name in the program, its element type, and its shape as an array; the first

@@ -15,19 +15,21 @@ infinity or NaN of x may reach the outputs to its left, too, whose windows end b
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.expr.dtypes import bf16, f32
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.winograd import filters_of, kernel_axes
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
+from tilewright.ops.pad import PadAttributes
 from tilewright.plan.price.contraction import Dot, pays
 from tilewright.plan.price.convolution import Sizes, direct_seconds, tiles_seconds
 from tilewright.plan.price.dots import choose_tiles
@@ -35,6 +37,7 @@ from tilewright.plan.price.points import copy_cycles
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 def merge_taps(module: Module, target: Target) -> Module:
@@ -121,10 +124,11 @@ def _merged(edit: Edit, node: Node, found: _Convolution, tiles: Dot) -> Value:
     _, _, rows, columns = map(_number, found.image.type.shape)
     down, along = found.strides
     lacking = max(-(-((width - 1) * along * channels + tiles.depth) // channels) - columns, 0)
-    image = add("transpose", add("cast", found.image, dtype=bf16), perm=(0, 2, 3, 1))
-    if lacking:
-        zero = edit.constant(np.zeros((), ml_dtypes.bfloat16), "zero")
-        image = add("pad", image, zero, low=(0, 0, 0, 0), high=(0, 0, lacking, 0))
+    inside, fill, low, high = _inside(edit, found.image)
+    filling = add("cast", fill, dtype=bf16)
+    image = add("transpose", add("cast", inside, dtype=bf16), perm=_innermost(range(4)))
+    high = (*high[:2], high[2] + lacking, high[3])
+    image = add("pad", image, filling, low=low, high=high)
     image = add("reshape", image, shape=(images, rows, (columns + lacking) * channels))
     terms = found.filters.transpose(2, 3, 1, 0).reshape(taps, across * channels, outputs)
     filled = np.pad(terms, ((0, 0), (0, tiles.depth - across * channels), (0, 0)))
@@ -133,3 +137,20 @@ def _merged(edit: Edit, node: Node, found: _Convolution, tiles: Dot) -> Value:
     spec, sizes = f"n {first}+a {second}+t, a t o -> n i j o", (("i", height), ("j", width))
     summed = add("contract", image, filters, spec=spec, sizes=sizes, dtype=f32)
     return add("transpose", summed, perm=(0, 3, 1, 2))
+
+
+def _inside(edit: Edit, image: Value) -> tuple[Value, Value, tuple[Expr, ...], tuple[Expr, ...]]:
+    """The image inside a padding, with what fills this, and how much of it is before and behind each dimension, with
+    channels innermost; of an image without one, nothing."""
+    padded = edit.made_by(image, "pad")
+    if padded is None or not isinstance(padded.attrs, PadAttributes) or not padded.attrs.surrounds:
+        none = (const(0),) * len(image.type.shape)
+        return image, edit.constant(np.zeros((), np.float32), "zero"), none, none
+    inside, fill = padded.inputs
+    return inside, fill, _innermost(padded.attrs.low), _innermost(padded.attrs.high)
+
+
+def _innermost(dimensions: Sequence[T]) -> tuple[T, ...]:
+    """What belongs to the dimensions of an image, in their order with channels innermost."""
+    images, channels, *sides = dimensions
+    return (images, *sides, channels)

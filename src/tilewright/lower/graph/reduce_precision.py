@@ -30,14 +30,17 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.pad import PadAttributes, PadMode
+from tilewright.ops.reduce import ReduceKind
 from tilewright.ops.symbolic import Full
+from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.rewrite.precision import choose_rounded
 from tilewright.target import Target
 
-MOVES = frozenset({"transpose", "reshape", "slice", "broadcast", "pad"})
-"""Operators that only move elements: a cast moves through them."""
+MOVES = frozenset({"transpose", "reshape", "slice", "broadcast", "pad", "concat", "window_reduce"})
+"""Operators that only move elements, or take the greatest or least of some: a cast, which keeps their order, moves
+through them."""
 
 
 def reduce_precision(module: Module, target: Target) -> Module:
@@ -52,12 +55,14 @@ def _reduce(module: Module, function: GraphFunction, target: Target) -> Module:
     if not chosen:
         return module
     moved = _movements(function, chosen)
-    edit, shared = _Rounding(module, function, moved), _shared(function, chosen, moved)
+    edit, shared = _Rounding(module, function), _shared(function, chosen, moved)
     for node in function.nodes:
         places = chosen.get(node, ())
         made = edit.rounded(node, places) if places else edit.of_rounded(node, shared)
         if made is None or not edit.replace(node, edit.add(made).outputs):
             edit.keep(node)
+        if node in moved:
+            edit.move(node)
     return edit.finish()
 
 
@@ -92,14 +97,20 @@ def _movements(function: GraphFunction, chosen: dict[Node, tuple[int, ...]]) -> 
         if not _moves(node) or node.outputs[0] in function.results:
             continue
         uses = readers[node.outputs[0]]
-        if uses and all((reader in moved and place == 0) or place in chosen.get(reader, ()) for reader, place in uses):
+        if uses and all((r in moved and place < _count_moved(r)) or place in chosen.get(r, ()) for r, place in uses):
             moved.add(node)
     return frozenset(moved)
 
 
+def _count_moved(node: Node) -> int:
+    """How many of the first inputs of a node that moves elements have these."""
+    return len(node.inputs) if node.op.name == "concat" else 1
+
+
 def _shared(function: GraphFunction, chosen: dict[Node, tuple[int, ...]], moved: frozenset[Node]) -> frozenset[Value]:
     """The rounded factors that nothing reads but products, movements of them, and element-wise operators."""
-    rounded = {node.inputs[n] for node, places in chosen.items() for n in places} | {n.inputs[0] for n in moved}
+    rounded = {node.inputs[n] for node, places in chosen.items() for n in places}
+    rounded |= {v for node in moved for v in node.inputs[: _count_moved(node)]}
     other = {v for n in function.nodes if n not in chosen and n not in moved and not n.op.elementwise for v in n.inputs}
     other |= {v for node, places in chosen.items() for n, v in enumerate(node.inputs) if n not in places}
     made = {v for n in function.nodes if n not in moved for v in n.outputs}
@@ -107,16 +118,18 @@ def _shared(function: GraphFunction, chosen: dict[Node, tuple[int, ...]], moved:
 
 
 def _moves(node: Node) -> bool:
-    padded = isinstance(node.attrs, PadAttributes) and node.attrs.mode is not PadMode.CONSTANT
-    return node.op.name in MOVES and not padded
+    if isinstance(node.attrs, PadAttributes):
+        return node.attrs.mode is PadMode.CONSTANT
+    if isinstance(node.attrs, WindowReduceAttributes):
+        return node.attrs.kind in (ReduceKind.MAX, ReduceKind.MIN)
+    return node.op.name in MOVES
 
 
 class _Rounding(Edit):
-    """A function while its factors are rounded; `moved` are the nodes that casts move through."""
+    """A function while its factors are rounded."""
 
-    def __init__(self, module: Module, function: GraphFunction, moved: frozenset[Node]) -> None:
+    def __init__(self, module: Module, function: GraphFunction) -> None:
         super().__init__(module, function)
-        self._moved = {node.outputs[0]: node for node in moved}
         self._rounded: dict[Value, Value] = {}
 
     def rounded(self, node: Node, places: tuple[int, ...]) -> Node | None:
@@ -124,7 +137,7 @@ class _Rounding(Edit):
         attrs = node.attrs
         assert isinstance(attrs, ContractAttributes)
         self.source = node.source
-        inputs = [self._as_bf16(v) if n in places else self.resolve(v) for n, v in enumerate(node.inputs)]
+        inputs = [self._cast(v) if n in places else self.resolve(v) for n, v in enumerate(node.inputs)]
         fields = {"spec": attrs.spec, "sizes": attrs.sizes, "dtype": node.outputs[0].type.dtype}
         return self.typed("contract", tuple(inputs), fields, node.outputs[0].name)
 
@@ -141,25 +154,14 @@ class _Rounding(Edit):
     def _widened(self, value: Value) -> Value:
         return self._made("cast", (self._cast(value),), {"dtype": value.type.dtype}, value.name)
 
-    def _as_bf16(self, value: Value) -> Value:
-        """A value of the old function, rounded."""
-        chain: list[Node] = []
-        while value in self._moved and value not in self._rounded:
-            chain.append(self._moved[value])
-            value = self._moved[value].inputs[0]
-        made = self._cast(value)
-        for node in reversed(chain):
-            made = self._move(node, made)
-        return made
-
-    def _move(self, node: Node, rounded: Value) -> Value:
-        """The result of a node that moves elements, for the rounded value."""
+    def move(self, node: Node) -> None:
+        """Adds the node that moves elements, for rounded ones."""
         (out,) = node.outputs
+        self.source = node.source
         fields = dict(zip(type(node.attrs)._fields, node.attrs.field_values(), strict=True))
-        inputs = (rounded, *(self._cast(v) for v in node.inputs[1:]))
-        made = self.typed(node.op.name, inputs, fields, out.name)
-        self._rounded[out] = self._cast(out) if made is None else self.add(made).outputs[0]
-        return self._rounded[out]
+        made = self.typed(node.op.name, tuple([self._cast(v) for v in node.inputs]), fields, out.name)
+        if made is not None:
+            self._rounded[out] = self.add(made).outputs[0]
 
     def _cast(self, old: Value) -> Value:
         """A value of the old function, rounded where it is made: constants at compile time, others by a cast."""

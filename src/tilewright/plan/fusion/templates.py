@@ -180,16 +180,20 @@ def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
 
 
 def _padded(template: str, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
-    """The kernel of one product that ends with its results inside a padding, which windows of another product read:
-    what it stores is not copied there."""
+    """The kernel of one product that ends with its results inside a padding, which windows of another product or of a
+    pool read: what it stores is not copied there."""
     assert isinstance(node.attrs, PadAttributes)
     found = next(iter(_own(template, fused) or ()), None)
-    ends = (*found.anchors, *flow.readers_of(node.outputs[0])) if found is not None else ()
-    products = [n for n in ends if isinstance(n.attrs, ContractAttributes) and parse(n.attrs.spec).shares_factors]
-    if found is None or len(products) < len(ends) or not node.attrs.surrounds:
+    if found is None or not node.attrs.surrounds:
         return OTHER_PARTS
-    (anchor,) = found.anchors
+    (anchor,), readers = found.anchors, flow.readers_of(node.outputs[0])
+    if not _adds_products(anchor) or not all(_adds_products(r) or r.op.takes_padding for r in readers):
+        return OTHER_PARTS
     return found if node.inputs[0].type.shape == anchor.outputs[0].type.shape else OTHER_POINTS
+
+
+def _adds_products(node: Node) -> bool:
+    return isinstance(node.attrs, ContractAttributes) and parse(node.attrs.spec).shares_factors
 
 
 def _is_before(template: str, entries: Entries) -> bool:

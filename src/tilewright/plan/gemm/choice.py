@@ -206,14 +206,14 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
 def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choice]:
     """Panels are packed before any call. All rows pass by a panel, or a block of them that stays in a cache while
     groups of panels do."""
+    in_tiles = size.dot is not None and size.dot.in_tiles
     # Of counted rows places lie apart by a constant, and need no registers of their own.
-    counted = not size.any_rows and (size.own > 1 or size.rows % tile.rows == 0)
+    counted = not size.any_rows and (size.own > 1 or size.rows % tile.rows == 0 or in_tiles)
     ahead = (size.axes == 1 or size.dot is not None) and (tile.rows <= free_places(target) or counted)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
         even = near is None or size.panels(tile) % near == 0
-        in_tiles = size.dot is not None and size.dot.in_tiles
         parts = None if not size.any_rows else (tile.rows,) if in_tiles else best_parts(size, tile, target)
         plain = Choice(tile, block, None, True, size.constant_rows, near, parts=parts)
         line = target.caches[0].line // size.vector.bytes
@@ -246,9 +246,9 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Itera
     ahead = target.caches[0].line // size.element.bytes if size.constant_rows and size.axes == 1 else 0
     plain = Choice(tile, size.row_tiles(tile), None, True, size.constant_rows, rows_stay=False, prefetch=ahead)
     if size.vector.step != 1:
-        yield replace(plain, rows_stay=True)
         if size.is_turned and size.columns % tile.columns == 0 and not size.any_columns:
-            yield plain
+            yield plain  # first, since of alike prices the first one is taken: it takes less memory
+        yield replace(plain, rows_stay=True)
         return
     whole = size.columns % tile.columns == 0 and not size.any_columns
     alone = size.axes == 1 and size.batch == 1 and not size.any_rows

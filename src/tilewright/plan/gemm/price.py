@@ -125,12 +125,14 @@ def _rows(choice: Choice, size: Size, target: Target, again: bool = False) -> fl
 
 def _taken_up(choice: Choice, size: Size, blocks: int, target: Target) -> float:
     """Cycles in which sums that are added block by block are cleared before the first, where results lie, and come
-    again for each, from the cache that holds all of a product."""
+    again for each, from the cache that holds all of a product. What vectors store goes there while the next ones
+    multiply; tiles of the machine multiply as fast as caches deliver, and wait for that, too."""
     moved = size.rows * size.columns * size.bits // 8
     if choice.block_terms is None:
         return 0.0
     cleared, again = fits(moved * size.batch, target), fits(moved, target)
-    return moved * (byte_cycles(cleared, target, stores=True) + blocks * byte_cycles(again, target))
+    stored = byte_cycles(again, target, stores=True) if choice.dot is not None and choice.dot.in_tiles else 0.0
+    return moved * (byte_cycles(cleared, target, stores=True) + blocks * (byte_cycles(again, target) + stored))
 
 
 def _results(choice: Choice, size: Size, target: Target) -> float:

@@ -391,7 +391,9 @@ def _order(
     elif cut is not None and (tiles is None or max(outer.values()) >= tiling.MANY):
         order, inside = tiling.ordered(outer), (cut, panels, tiles)
     elif choice.dot is not None and choice.dot.in_tiles and not own:
-        order = [panels, *tiling.ordered(outer)]
+        several = {v: n for v, n in outer.items() if v is blocks and n > 1}
+        rest = {v: n for v, n in outer.items() if v not in several}
+        order = [*several, panels, *(tiling.ordered(rest) if rest else ())]
     elif own and choice.prefetch:
         blocks_of_rows = [v for v in outer if v not in own]
         order = [*own, *([panels, *blocks_of_rows] if choice.prefetch_tiles is None else [*blocks_of_rows, panels])]

@@ -74,20 +74,19 @@ def _choices(size: Size, dot: Dot, target: Target, beside: int = 1) -> Iterator[
     size = size.side_by_side(beside)
     taken = size.taken(dot)
     line = target.caches[0].line // DTYPES[dot.vector].bytes
-    is_product = size.element.plain and size.axes == 1
     for choice in (replace(c, prefetch=line * (c.prefetch > 0), beside=beside) for c in of_dot(taken, target)):
         tile = choice.tile
         whole = size.rows % tile.rows == 0
         ready = size.is_ready(dot) and whole
         if beside > 1 and (tile.rows != beside * dot.rows or not ready):
             continue
-        if tile.rows * tile.columns * size.sums.bytes > MOST_BYTES[Scope.REGISTER] or not (ready or is_product):
+        if tile.rows * tile.columns * size.sums.bytes > MOST_BYTES[Scope.REGISTER] or not (ready or size.element.plain):
             continue
         found = replace(choice, dot=dot, pack_broadcast=not ready)
         yield found
         step = tile.columns * taken.vector.bytes + tile.rows * taken.element.bytes
         most = int(room_in(target.caches[0].bytes)) // step
-        even = whole and size.columns % tile.columns == 0 and is_product
+        even = whole and size.columns % tile.columns == 0 and size.element.plain and size.axes == 1
         if even and size.vector.constant and 1 < most < taken.terms:
             yield replace(found, block_terms=even_terms(taken.terms, most), block_panels=None, prefetch=0)
 

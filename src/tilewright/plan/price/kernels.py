@@ -127,9 +127,14 @@ class CostModel:
         return _About(each, references, rows_of(node) is not None, _is_gathered(node, self.flow, self._lanes))
 
     def _is_kept(self, reference: Reference) -> bool:
-        """Whether a kernel stores all of a value before it reads it: a padded image that sums of all channels read."""
+        """Whether a kernel stores all of a value before it reads it: a padded image that sums of all channels read,
+        or a pool of channels that lie innermost."""
         maker, reader = self.flow.makers[reference.value], reference.reader
-        if not isinstance(maker.attrs, PadAttributes) or not isinstance(reader.attrs, ContractAttributes):
+        if not isinstance(maker.attrs, PadAttributes):
+            return False
+        if isinstance(reader.attrs, WindowReduceAttributes):
+            return reader.attrs.window[-1] == 1
+        if not isinstance(reader.attrs, ContractAttributes):
             return False
         found = self.product(reader)
         return found is not None and found.sums.rows > 1
