@@ -1,10 +1,11 @@
-"""The pass that keeps awake what stores tiles: long sums of products in tiles store one, which changes no result."""
+"""The pass that keeps awake what multiplies and stores tiles: long loops use one, which changes no result."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 import pytest
+from test_tile_windows import SAPPHIRE
 
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler.pipeline import lower_function
@@ -16,7 +17,6 @@ from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.lower.loops.keep_awake import keep_awake
 from tilewright.types.scopes import Scope
-from test_tile_windows import SAPPHIRE
 
 
 def sums(terms: int, taps: int = 1, rows: int = 16) -> Function:
@@ -43,7 +43,7 @@ def ramp(buffer: str, step: str, lanes: int) -> str:
 
 
 def idle_stores(function: Function) -> list[Store]:
-    idle = [b for b in allocations(function.body) if b.scope is Scope.STACK]
+    idle = [b for b in allocations(function.body) if b.scope is Scope.STACK and b.name.startswith("idle")]
     return [s for s in statements(function.body) if isinstance(s, Store) and s.buffer in idle]
 
 
@@ -77,6 +77,68 @@ def test_its_code_stores_to_the_stack_and_holds_no_tile_longer() -> None:
 def test_a_short_sum_stays(terms: int, taps: int) -> None:
     function = sums(terms, taps)
     assert keep_awake(function) is function
+
+
+def followed_by(turns: int, value: str, rows: int = 14) -> Function:
+    """A short sum that is stored to the stack, and read there by a nest of so many iterations of two vectors."""
+    lanes = rows * 16
+    made = parse(f"""
+func f(x: bf16[{rows * 32}], w: bf16[512], z: f32[{turns * 32}]):
+  alloc y: f32[{lanes}] in stack
+  alloc t: f32[{lanes}] in register
+  for j in 0..4:
+    t[0:{lanes}] = x86.amx.zero_f32{suffix(rows)}(t[0:{lanes}])
+    t[0:{lanes}] = x86.amx.dot_bf16{suffix(rows)}(x[0:{rows * 32}], w[0:512], t[0:{lanes}])
+    y[0:{lanes}] = x86.amx.move_f32{suffix(rows)}(t[0:{lanes}], y[0:{lanes}])
+    for i in 0..{turns}, v in 0..2:
+      z[i*32 + v*16:i*32 + v*16 + 16] = {value}
+""")
+    assert isinstance(made, Function)
+    return made
+
+
+def polynomial(terms: int) -> str:
+    made = "y[0:16]"
+    for n in range(terms):
+        made = f"{made}*y[0:16] + broadcast(f32({n}.0), 16)"
+    return made
+
+
+@pytest.mark.parametrize("rows", [16, 14])
+def test_a_long_nest_behind_sums_multiplies_zeros_now_and_then(rows: int) -> None:
+    function = followed_by(60, polynomial(20), rows)
+    made = keep_awake(function)
+    verify(made)
+    assert same(made, parse(str(made)))
+    products = [s for s in statements(made.body) if type(s) is Store and "dot_bf16" in str(s.value)]
+    assert len(products) == 2
+    assert str(made).count("if ") == 1, "in one of many iterations"
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(int(str(p.shape[0]))).astype(p.dtype.numpy) for p in function.params]
+    found = []
+    for f in (function, made):
+        given = [a.copy() for a in arrays]
+        evaluate(f, given)
+        found.append(given[-1])
+    np.testing.assert_array_equal(*found)
+    listing = assembly(lower_function(made, SAPPHIRE).llvm, SAPPHIRE)
+    assert listing.count("\ttdpbf16ps\t") == 2
+
+
+@pytest.mark.parametrize(("turns", "terms"), [(60, 2), (8, 20)])
+def test_a_short_nest_behind_sums_stays(turns: int, terms: int) -> None:
+    function = followed_by(turns, polynomial(terms))
+    assert keep_awake(function) is function
+
+
+def test_a_long_nest_without_tiles_stays() -> None:
+    made = parse(f"""
+func f(y: f32[16], z: f32[1600]):
+  for i in 0..100:
+    z[i*16:i*16 + 16] = {polynomial(40)}
+""")
+    assert isinstance(made, Function)
+    assert keep_awake(made) is made
 
 
 def test_what_stores_tiles_itself_stays() -> None:

@@ -3,6 +3,7 @@ are off, and that the machine's own products are what runs."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,72 @@ def test_a_cast_stays_behind_what_others_read() -> None:
     module = filled(MOVED.format(results="y, r"))
     (cast,) = (n for n in reduce_precision(module, PAIRS).graph.nodes if n.op.name == "cast")
     assert cast.inputs[0].name == "r"
+
+
+CONCAT = """
+graph main(x: f32[128, 64], u: f32[128, 128]) -> {results}:
+  w: f32[256, 256] = constant(name=@w)
+  a: f32[128, 64] = tanh(x)
+  b: f32[128, 128] = exp(u)
+  c: f32[128, 192] = concat(a, b, axis=1)
+  d: f32[128, 256] = concat(c, a, axis=1)
+  y: f32[128, 256] = contract(d, w, spec="ik,kj->ij")
+"""
+
+
+def test_what_is_concatenated_is_rounded_before() -> None:
+    module = filled(CONCAT.format(results="y"))
+    after = reduce_precision(module, PAIRS)
+    verify(after)
+    assert [n.outputs[0].type.dtype.name for n in after.graph.nodes if n.op.name == "concat"].count("bf16") == 2
+    assert {n.inputs[0].name for n in after.graph.nodes if n.op.name == "cast"} == {"a", "b"}
+    feeds = {"x": numbers(128, 64), "u": numbers(128, 128, seed=2)}
+    late = half(evaluate(filled(CONCAT.format(results="d")), feeds)["d"])
+    np.testing.assert_allclose(evaluate(after, feeds)["y"], late @ half(module.constants["w"]), rtol=1e-5, atol=1e-4)
+
+
+def test_what_is_concatenated_for_others_too_is_rounded_behind() -> None:
+    after = reduce_precision(filled(CONCAT.format(results="y, c")), PAIRS)
+    assert "c" in {n.inputs[0].name for n in after.graph.nodes if n.op.name == "cast"}
+
+
+POOLED = """
+graph main(x: f32[1, 32, 32, 64]) -> {results}:
+  w: f32[64, 64] = constant(name=@w)
+  e: f32[1, 32, 32, 64] = add(x, x)
+  f: f32[] = full(value={fill}, shape=())
+  p: f32[1, 34, 34, 64] = pad(e, f, low=(0, 1, 1, 0), high=(0, 1, 1, 0))
+  m: f32[1, 16, 16, 64] = window_reduce(p, kind={kind}, window=(1, 3, 3, 1), strides=(1, 2, 2, 1), dilations={ones})
+  r: f32[256, 64] = reshape(m, shape=(256, 64))
+  y: f32[256, 64] = contract(r, w, spec="ik,kj->ij")
+"""
+
+
+def pooled(results: str, kind: str, fill: str) -> Module:
+    return filled(POOLED.format(results=results, kind=kind, fill=fill, ones="(1, 1, 1, 1)"))
+
+
+@pytest.mark.parametrize(("kind", "fill"), [("max", "-inf"), ("min", "inf"), ("max", "0.5")])
+def test_the_greatest_of_rounded_numbers_is_the_rounded_greatest(kind: str, fill: str) -> None:
+    """Rounding keeps the order of numbers: it may come before a pool, which then moves half as many bytes."""
+    after = reduce_precision(pooled("y", kind, fill), PAIRS)
+    verify(after)
+    (cast,) = (n for n in after.graph.nodes if n.op.name == "cast" and n.inputs[0].name == "e")
+    assert cast.outputs[0].type.dtype.name == "bf16"
+    x = numbers(1, 32, 32, 64)
+    x[0, ::5, ::3, ::7], x[0, 1::6, ::4, ::5], x[0, 2::7, ::5, ::6] = np.inf, -np.inf, 1e-40
+    x[0, 3, 3, 3] = np.nan
+    late = half(evaluate(pooled("r", kind, fill), {"x": x})["r"])
+    text = str(after)
+    (pool,) = re.findall(r"^  (\w+): bf16.* = window_reduce\(", text, re.MULTILINE)
+    made = parse_module(re.sub(r"-> \w+( as y)?:", f"-> {pool}:", text, count=1)).with_constants(after.constants)
+    (found,) = evaluate(made, {"x": x}).values()
+    np.testing.assert_array_equal(found.astype(np.float32).reshape(256, 64), late)
+
+
+def test_sums_of_windows_are_rounded_behind() -> None:
+    after = reduce_precision(pooled("y", "sum", "0.0"), PAIRS)
+    assert [n.outputs[0].type.dtype.name for n in after.graph.nodes if n.op.name == "window_reduce"] == ["f32"]
 
 
 ATTENTION = """

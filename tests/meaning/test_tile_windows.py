@@ -25,7 +25,9 @@ from tilewright.loops.instructions import match, meaning
 from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.lay_out import lay_out
+from tilewright.lower.graph.lay_rows import lay_rows
 from tilewright.lower.graph.merge_taps import merge_taps
 from tilewright.lower.graph.reduce_precision import reduce_precision
 from tilewright.lower.graph.winograd import winograd
@@ -149,8 +151,8 @@ def test_rows_that_no_tile_ends_with_are_left_to_other_templates() -> None:
 
 
 def test_two_rows_of_an_image_share_columns() -> None:
-    """An image of 14 columns: a step of 32 terms is four loads and four products of tiles with 14 rows, and a store that
-    keeps stores awake."""
+    """An image of 14 columns: a step of 32 terms is four loads and four products of tiles with 14 rows, and a store
+    that keeps stores awake."""
     f = Convolution(14, 14, 256, 256).loops
     cheapest = in_tiles(f)[0]
     assert cheapest.choice.beside == 2
@@ -233,6 +235,97 @@ def test_other_convolutions_stay_as_they_are() -> None:
     many = FEW.replace("3, 7, 7", "8, 7, 7").replace("1, 3,", "1, 8,").format(high=29, wide=37)
     module = parse_module(many).with_constants({"w": np.ones((32, 8, 7, 7), np.float32)})
     assert "j*2+b" in str(merge_taps(module, SAPPHIRE)), "56 neighbours are more than a product takes"
+
+
+def test_an_image_of_few_channels_is_padded_once() -> None:
+    """In its rounded form, with channels innermost: a padding that it has is not copied first."""
+    module = few_channels()
+    (port,) = module.graph.params
+    high, wide = (int(str(e)) for e in port.type.shape[2:])
+    text = str(module).replace(f"x: f32[1, 3, {high}, {wide}]", f"image: f32[1, 3, {high - 5}, {wide - 4}]", 1)
+    name, rest = text.split(" -> y:\n", 1)
+    pad = f"  x: f32[1, 3, {high}, {wide}] = pad(image, f, low=(0, 0, 3, 2), high=(0, 0, 2, 2))\n"
+    text = f"{name} -> y:\n  f: f32[] = full(value=0.0, shape=())\n{pad}{rest}"
+    module = parse_module(text).with_constants(module.constants)
+    made = eliminate_dead(merge_taps(module, SAPPHIRE))
+    verify_graph(made)
+    assert [n.inputs[0].type.dtype.name for n in made.graph.nodes if n.op.name == "pad"] == ["bf16"]
+    x = np.random.default_rng(1).standard_normal((1, 3, high - 5, wide - 4)).astype(np.float32)
+    found, right = (evaluate_graph(m, {"image": x})["y"] for m in (made, module))
+    np.testing.assert_allclose(found, right, atol=2.0**-8 * np.abs(right).max())
+
+
+SMALL = """
+graph main(x: bf16[{n}, {side}, {side}, {c}]) -> y:
+  w: bf16[{c}, {a}, {b}, 64] = constant(name=@w)
+  f: bf16[] = full(value=bf16(0.0), shape=())
+  p: bf16[{n}, {tall}, {tall}, {c}] = pad(x, f, low=(0, {pad}, {pad}, 0), high=(0, {pad}, {pad}, 0))
+  y: f32[{n}, {i}, {j}, 64] = contract(p, w, spec="n {index}, c a b o -> n i j o", sizes={sizes}, dtype=f32)
+"""
+
+
+def small(
+    taps: tuple[int, int] = (3, 3),
+    *,
+    n: int = 1,
+    side: int = 7,
+    c: int = 64,
+    pad: int = 1,
+    dilation: int = 1,
+    stride: int = 1,
+) -> Module:
+    """A convolution of bf16 with channels innermost, in a padding, its numbers small whole ones."""
+    a, b = taps
+    tall = side + 2 * pad
+    i, j = (((tall - 1 - (t - 1) * dilation) // stride) + 1 for t in taps)
+    step, apart = (f"*{k}" if k > 1 else "" for k in (stride, dilation))
+    index, sizes = f"i{step}+a{apart} j{step}+b{apart} c", f'(("i", {i}), ("j", {j}))'
+    text = SMALL.format(n=n, side=side, c=c, a=a, b=b, tall=tall, pad=pad, i=i, j=j, index=index, sizes=sizes)
+    w = np.random.default_rng(0).integers(-2, 3, (c, a, b, 64)).astype(ml_dtypes.bfloat16)
+    return parse_module(text).with_constants({"w": w})
+
+
+ONE_ROW = {
+    "a padded image": small(),
+    "three images": small(n=3),
+    "no padding": small(side=9, pad=0),
+    "a dilation": small(pad=2, dilation=2),
+    "a kernel across rows": small((3, 1), pad=0),
+    "rows of 19": small(side=19),
+}
+
+
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_rows_that_fill_no_tiles_are_one_row(name: str) -> None:
+    module = ONE_ROW[name]
+    made = eliminate_dead(lay_rows(module, SAPPHIRE))
+    verify_graph(made)
+    (contraction,) = [n for n in made.graph.nodes if n.op.name == "contract"]
+    assert len(contraction.outputs[0].type.shape) == 3
+    assert int(str(contraction.outputs[0].type.shape[1])) % TILE_ROWS == 0
+    assert len([n for n in made.graph.nodes if n.op.name == "pad"]) <= 1
+    shape = [int(str(e)) for e in module.graph.params[0].type.shape]
+    x = np.random.default_rng(1).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
+    found, right = (evaluate_graph(m, {"x": x})["y"] for m in (made, module))
+    np.testing.assert_array_equal(found, right)
+    if RUNS_HERE:
+        np.testing.assert_array_equal(tw.compile(made, threads=1)(x)[0], right)
+        np.testing.assert_array_equal(tw.compile(module, threads=1)(x)[0], right)
+
+
+@pytest.mark.parametrize(
+    ("module", "target"),
+    [
+        (small(side=14), SAPPHIRE),
+        (small(stride=2), SAPPHIRE),
+        (small(c=48), SAPPHIRE),
+        (small((1, 1), pad=0), SAPPHIRE),
+        (small(), PAIRS),
+    ],
+    ids=["rows that fill tiles", "a stride", "channels that fill none", "no windows", "no tiles"],
+)
+def test_other_rows_stay(module: Module, target: Target) -> None:
+    assert lay_rows(module, target) is module
 
 
 BLOCK = """

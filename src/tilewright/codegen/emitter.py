@@ -26,10 +26,10 @@ class Emitter:
     """Takes the instructions of a function into `lines`, and remembers the value of each expression.
 
     `scopes` has values that are valid while a scope is open, also the results of some instructions by their text;
-    `loaded` has values loaded from memory; `loops` has the loops around the emitted code, outermost first; `allocas`
-    are the instructions at the start of the function. `converts_f16` says whether any cast is between f16 and f32, for
-    which a target needs instructions; `byte_dots` are those that the target has for `dot_bytes`, by their lanes;
-    `casts_saturate` is the target's."""
+    `loaded` has values loaded from memory, `tiles` those of them in tiles, the last used one last; `loops` has the
+    loops around the emitted code, outermost first; `allocas` are the instructions at the start of the function.
+    `converts_f16` says whether any cast is between f16 and f32, for which a target needs instructions; `byte_dots` are
+    those that the target has for `dot_bytes`, by their lanes; `casts_saturate` is the target's."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -37,6 +37,7 @@ class Emitter:
         self.names = count().__next__
         self.scopes: list[dict[Expr | str, str]] = [{}]
         self.loaded: dict[Expr, str] = {}
+        self.tiles: list[Expr] = []
         self.loops: list[OpenLoop] = []
         self.declarations: set[str] = set()
         self.label = "entry"

@@ -2,21 +2,23 @@
 
 LLVM gives them tile registers, configures these (`ldtilecfg`) before the first one of a function, and releases them
 (`tilerelease`) when it returns. A buffer in registers is an array that LLVM splits into values, as those of vectors are
-(sroa): what is read from it is cast to a tile. Other memory is read and written row by row.
+(sroa): what is read from it is cast to a tile. Other memory is read and written row by row. Of what products read, no
+more is kept than there are registers beside their sums.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tilewright.codegen.emitter import Emitter
 from tilewright.codegen.instructions import issue
 from tilewright.codegen.memory import Memory
 from tilewright.codegen.types import memory_type, suffix, vector_of
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Const, Expr
 from tilewright.loops.address import Address
 from tilewright.loops.nodes import Buffer, Instruct, Load
-from tilewright.target.instructions import TILE_ROW_BYTES, Register
+from tilewright.target.instructions import TILE_REGISTERS, TILE_ROW_BYTES, Instruction, Register
 from tilewright.types.scopes import Scope
 
 
@@ -24,6 +26,9 @@ def store(out: Emitter, memory: Memory, emit: Callable[[Expr], str], place: Load
     """What an instruction makes of tiles goes to a place."""
     names: dict[str, str] = {}
     reads_own = any(f"{{{value.instruction.accumulator.name}}}" in line for line in value.instruction.llvm)
+    if value.instruction.adds_products:
+        read = [arg for arg in value.args if isinstance(arg, Load) and arg.buffer.scope is not Scope.REGISTER]
+        _make_room(out, read, TILE_REGISTERS - _count_tiles(place, value.instruction))
     for register, arg in zip(value.instruction.registers, value.args, strict=True):
         if reads_own or register is not value.instruction.accumulator:
             assert isinstance(arg, Load)
@@ -45,6 +50,21 @@ def store(out: Emitter, memory: Memory, emit: Callable[[Expr], str], place: Load
     source = memory.source(place.buffer, place.indices)
     memory.overwritten(source)
     memory.remember(place, result, frozenset((source,)))
+
+
+def _count_tiles(place: Load, instruction: Instruction) -> int:
+    """The tiles of a buffer in registers."""
+    sizes = [int(n.value) for n in place.buffer.shape if isinstance(n, Const)]
+    return math.prod(sizes) // instruction.accumulator.lanes
+
+
+def _make_room(out: Emitter, read: list[Load], room: int) -> None:
+    """Forgets tiles that were loaded from memory, so that with those that are read now there is `room` for all; first
+    the one that was not used for longest."""
+    out.tiles = [e for e in out.tiles if e in out.loaded and e not in read]
+    while out.tiles and len(out.tiles) + len(read) > room:
+        out.loaded.pop(out.tiles.pop(0))
+    out.tiles += read
 
 
 def _loaded(out: Emitter, memory: Memory, emit: Callable[[Expr], str], load: Load, register: Register) -> str:

@@ -60,8 +60,8 @@ TILE_LATENCY: Final = 52
 """Cycles from one product of tiles to the next that adds to the same sums (Intel's optimization manual, chapter 20)."""
 
 
-TILE_STORES_APART: Final = 2400
-"""Cycles after which a store of a tile takes longer if none came before: some 900 cycles, measured on a Granite Rapids
+TILES_APART: Final = 2400
+"""Cycles after which a product or a store of a tile waits, some 900 cycles, if none came before: on a Granite Rapids
 (docs/findings.md)."""
 
 

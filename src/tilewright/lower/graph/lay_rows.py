@@ -14,7 +14,7 @@ copied.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from tilewright.plan.price.contraction import Dot, Sums, least_seconds, pays
 from tilewright.plan.price.convolution import channels_fit
 from tilewright.plan.price.dots import choose_tiles
 from tilewright.target import Target
+from tilewright.target.instructions import TILE_REGISTERS
 from tilewright.target.transfer import reread_seconds, rewrite_seconds
 
 
@@ -78,15 +79,18 @@ class _Windows:
     def is_better(self, target: Target) -> bool:
         """Whether one row takes less time, with a copy of the results."""
         spec = self.maps.spec
-        *images, height, width, columns = (self.extents[a] for a in spec.output)
-        terms = math.prod([self.extents[a] for a in spec.reduce])
-        lying = Sums(width, columns, terms, batch=math.prod(images) * height)
-        dots = self.dot.of_rows(width, copied=False)
-        least = min((least_seconds(replace(lying, dot=d), target) for d in dots), default=math.inf)
-        row = replace(lying, rows=self.places, batch=math.prod(images), dot=self.dot)
-        size = math.prod(images) * self.places * columns * row.bits // 8
+        *outer, height, width, columns = (self.extents[a] for a in spec.output)
+        images, terms = math.prod(outer), math.prod([self.extents[a] for a in spec.reduce])
+        ways: list[Sums] = []
+        for dot in self.dot.of_rows(width, copied=False):
+            most = TILE_REGISTERS // 2 if dot.rows == width else 2  # rows of an image beside each other
+            beside = [n for n in range(1, most) if height % n == 0]
+            ways += [Sums(n * width, columns, terms, batch=images * height // n, dot=dot) for n in beside]
+        lying = min((least_seconds(way, target) for way in ways), default=math.inf)
+        row = Sums(self.places, columns, terms, batch=images, dot=self.dot)
+        size = images * self.places * columns * row.bits // 8
         moved = rewrite_seconds(size, size, target) + reread_seconds(size, size, target)
-        return pays(least, least_seconds(row, target) + moved + target.core.kernel_seconds)
+        return pays(lying, least_seconds(row, target) + moved + target.core.kernel_seconds)
 
 
 def _find(node: Node, target: Target) -> _Windows | None:

@@ -43,7 +43,7 @@ def _in_parts(masked: If, target: Target) -> Stmt | None:
         if type(s) is not Store or s.buffer.scope is Scope.REGISTER or s.value.lanes != count or _meets_itself(s):
             return None
         parts, core = first.bit_count(), target.core
-        again = (parts - 1) * _operations(s.value) * core.add_cycles
+        again = (parts - 1) * count_operations(s.value) * core.add_cycles
         if again + parts * core.store_cycles > target.masked_store_cycles:
             return None
         begin = 0
@@ -64,7 +64,7 @@ def _first_lanes(mask: Expr) -> int | None:
     return first if 0 < first < len(lanes) and all(lanes[:first]) else None
 
 
-def _operations(e: Expr) -> int:
+def count_operations(e: Expr) -> int:
     """The operations of a value, each once, but for loads and their indices."""
     found: set[Expr] = set()
     waiting = [e]

@@ -28,6 +28,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.address import address, steps_of
 from tilewright.loops.edit import map_loads, transform_statements
 from tilewright.loops.nodes import Buffer, Fence, Function, Instruct, Load, Seq, Stmt, Store, seq
+from tilewright.lower.loops.order_tiles import is_product, order_tiles
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
@@ -54,7 +55,7 @@ def order_sums(function: Function, target: Target) -> Function:
             return node
         made: list[Stmt] = []
         for run in _runs(node.body):
-            made += _ordered(run, registers)
+            made += order_tiles([s for s in run if is_product(s)]) if is_product(run[0]) else _ordered(run, registers)
         same = len(made) == len(node.body) and all(a is b for a, b in zip(made, node.body, strict=True))
         return node if same else seq(*made)
 
@@ -64,7 +65,7 @@ def order_sums(function: Function, target: Target) -> Function:
 
 def _runs(body: Sequence[Stmt]) -> Iterator[list[Stmt]]:
     """The statements in order: sums in one buffer that follow each other in a list, all others in lists of one."""
-    for _, run in groupby(body, lambda s: s.buffer if _is_sum(s) else s):
+    for _, run in groupby(body, lambda s: s.buffer if _is_sum(s) or is_product(s) else s):
         yield list(run)
 
 

@@ -127,8 +127,8 @@ def tiles(
 
     def held(rows: int, vectors: int) -> int:
         """Registers beside those of the sums."""
-        if each > 1:  # a tile of the factor that has more of them is loaded when it is multiplied
-            return min(rows, vectors) + 1
+        if each > 1:  # a tile of each factor, which are loaded when they are multiplied
+            return 2
         return (vectors if rows > 1 else 0) + 1 + (sums.instructions > 0)  # a term is somewhere before it is added
 
     return [
@@ -198,13 +198,15 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     across = 1.0 if sums.aligned else 1 + min(width / line, 1.0)  # lines that a vector lies in
     loads = v * lines * (core.load_cycles * streaming) * across * sums.parts * sums.stride
     loads += tile.rows * ((core.broadcast_cycles if high == 1 else core.load_cycles) * streaming)
+    again = _loaded_again(r, v) * high * core.load_cycles if high > 1 else 0.0
+    loads += again
     vector, element = sums.converted if sums.dot is None else sums.dot.converted(target)
     busy = max(
         r * (v * _multiply_cycles(sums, target) + element) + v * (sums.parts - 1) * core.add_beside_cycles,
         loads + v * ((sums.stride - 1) * core.shuffle2_cycles + vector),
     )
     work = both_limits(busy, _latency(sums, target))
-    brought = 0.0
+    brought = again  # from the first cache, while that takes lines from the next one
     if sums.panel > 1:
         streamed = (panel_cycles if r > 1 and high == 1 else byte_cycles)(sums.panel, target)
         held = sums.held or (sums.bits / 8 if sums.dot is None else sums.dot.vector_bytes)
@@ -217,6 +219,13 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
         if sums.scattered_elements:
             brought += max(apart_cycles(sums.elements, target) - line * byte_cycles(sums.elements, target), 0.0)
     return core.together(work, brought)
+
+
+def _loaded_again(rows: int, vectors: int) -> int:
+    """How many tiles of factors a step of so many tiles of sums loads again, where there is no room for them until
+    their last product: two are there, and one of them is new for each product."""
+    room = TILE_REGISTERS - rows * vectors
+    return 0 if room > min(rows, vectors) else rows * vectors + 1 - rows - vectors
 
 
 def both_limits(busy: float, latency: float) -> float:
