@@ -7,11 +7,11 @@
 
 Roundings are ordinary casts to nearest even, so the graph after the pass defines the result exactly: products of bf16
 numbers are exact in f32, and sums are in f32. A cast is placed where the factor is computed, before nodes that move its
-elements or take the greatest of some, unless another node reads these. Then the kernel that stores the factor can round it, and half as many bytes
-are moved. Where element-wise operators alone read it beside products, such as the sum behind a residual connection,
-they read the rounded numbers, too, so that no others are stored. plan/rewrite/precision.py chooses the factors.
-Winograd's and Strassen's products are excluded: factors of the former are rounded when tiles are chosen, and all others
-amplify errors too much. Those of attentions are excluded, for they stay in registers and caches.
+elements or take the greatest of some, unless another node reads these. Then the kernel that stores the factor can round
+it, and half as many bytes are moved. Where element-wise operators alone read it beside products, such as the sum behind
+a residual connection, they read the rounded numbers, too, so that no others are stored. plan/rewrite/precision.py
+chooses the factors. Winograd's and Strassen's products are excluded: factors of the former are rounded when tiles are
+chosen, and all others amplify errors too much. Those of attentions are excluded, for they stay in registers and caches.
 """
 
 from __future__ import annotations
